@@ -1,0 +1,1 @@
+"""Generated stubs of the contract, version 1. Made by protos/generate.py; do not edit."""
