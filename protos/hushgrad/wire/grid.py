@@ -61,7 +61,7 @@ def step_numerators(step_sizes: Sequence[float], step_exponent: int) -> list[int
 
 
 def array_bound(*, initial_max: int, participants: int, numerators_sum: int) -> int:
-    """Returns the largest absolute value that an element of M can ever take: |M_0| + participants * (2^31-1) * sum e_i."""
+    """Returns the largest |M| that can ever occur: |M_0| + participants * (2^31-1) * sum e_i."""
     return initial_max + participants * INT32_MAX * numerators_sum
 
 
@@ -106,5 +106,5 @@ def initial_array(model: npt.NDArray[np.float32], *, grid_exponent: int, step_ex
 
 
 def published_model(array: npt.NDArray[np.int64], *, grid_exponent: int, step_exponent: int) -> npt.NDArray[np.float32]:
-    """Returns the published model of M: to float64, scaled by 2**(g-p), to float32; nearest even each time. Shape (d,)."""
+    """Returns M as published: to float64, times 2**(g-p), to float32, nearest even each time. Shape (d,)."""
     return np.ldexp(array.astype(np.float64), grid_exponent - step_exponent).astype(np.float32)
