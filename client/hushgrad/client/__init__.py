@@ -1,0 +1,1 @@
+"""The data side: what a participant runs beside its data. Only noised, sealed updates ever leave it."""
