@@ -1,4 +1,4 @@
-"""Sets up the log of a client: one event a line on stderr, for people or as JSON. Never data, losses or exact counts."""
+"""Sets up the log of a client: one event a line on stderr, for people or as JSON. Never data or losses."""
 
 import logging
 import sys

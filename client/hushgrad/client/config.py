@@ -1,0 +1,208 @@
+"""client.toml and evaluator.toml: what people write, with overrides from environment and command line.
+
+Nothing that changes privacy has a default. Relative paths are relative to the file that they stand in.
+"""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from hushgrad.client.errors import InputError
+from hushgrad.wire import names
+from hushgrad.wire.errors import ContractError
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of the file; unknown keys are errors."""
+
+
+class DataConfig(_Section, frozen=True):
+    """Where the records are: `file` (.npz or .csv) or `sklearn`, the name of a built-in set.
+
+    label: the .csv's label column, or the .npz's label array. bounds: declared public [low, high] of every feature, or
+    one pair for each; values are clipped to them and scaled to [0, 1].
+    """
+
+    file: str | None = None
+    sklearn: str | None = None
+    label: str = "y"
+    bounds: list[float] | list[list[float]] | None = None
+
+
+class ModelConfig(_Section, frozen=True):
+    """Which model is trained. l2 is the weight of |w|^2 / 2 inside each clipped per-example gradient."""
+
+    kind: Literal["logistic", "softmax"]
+    l2: float = 0.0
+    classes: int = 2
+
+
+class PrivacyConfig(_Section, frozen=True):
+    """What this participant does and allows. Only the release interval and nothing about privacy has a default.
+
+    records: N, declared and public; q and every divisor come from it. clip_norm: C, must be the terms'.
+    noise_multiplier: sigma, within the terms'. epsilon, delta: the most that this run may cost. lifetime_*: the most that
+    all runs of this ledger may cost, added up. release_interval_seconds: updates leave on ticks of this public clock;
+    zero: at once, and then timing is not covered by the claim.
+    """
+
+    records: int
+    clip_norm: float
+    noise_multiplier: float
+    sampler: Literal["poisson", "fixed"]
+    epsilon: float
+    delta: float
+    lifetime_epsilon: float
+    lifetime_delta: float
+    release_interval_seconds: float = 0.0
+
+
+class ClientConfig(_Section, frozen=True):
+    """A whole client.toml. `participant`, `server`, `state` and the data file may come from elsewhere.
+
+    round_seconds: this client begins a round at most once in so many seconds, a public pace; zero: as fast as it can.
+    """
+
+    data: DataConfig
+    model: ModelConfig
+    privacy: PrivacyConfig
+    participant: str = ""
+    server: str = ""
+    state: str = ""
+    terms_digest: str | None = None
+    connect_timeout_seconds: float = 60.0
+    round_seconds: float = 0.0
+
+
+class EvaluatorConfig(_Section, frozen=True):
+    """A whole evaluator.toml: a watcher that scores each version on a public test set."""
+
+    data: DataConfig
+    model: ModelConfig
+    server: str = ""
+    name: str = "evaluator"
+    output: str = "curve.csv"
+    connect_timeout_seconds: float = 60.0
+
+
+_T = TypeVar("_T", ClientConfig, EvaluatorConfig)
+
+
+def load_client(path: Path, overrides: Mapping[str, str | None]) -> ClientConfig:
+    """Reads a client.toml; all paths in what it returns are absolute.
+
+    Args:
+        path: the file.
+        overrides: values for participant, server, state and data that win over the file; None or empty is no value.
+            Their paths are relative to the current folder.
+
+    Raises:
+        InputError: if the file cannot be read, has unknown, missing or ill-typed keys, or says what cannot be.
+    """
+    config = _decode(path, ClientConfig)
+    folder = path.resolve().parent
+    given = {key: value for key, value in overrides.items() if value}
+    state = given.get("state")
+    config = msgspec.structs.replace(
+        config,
+        participant=given.get("participant", config.participant),
+        server=given.get("server", config.server),
+        state=str(Path(state).resolve() if state else folder / config.state) if state or config.state else "",
+        data=_resolve(config.data, folder, given.get("data")),
+    )
+    for key in ("participant", "server", "state"):
+        if not getattr(config, key):
+            raise InputError(f"{path}: {key} must be given, here, as --{key} or as HUSHGRAD_{key.upper()}")
+    try:
+        names.check_name(config.participant)
+    except ContractError as error:
+        raise InputError(f"{path}: {error}") from None
+    _check_address(config.server)
+    _check(config, path)
+    return config
+
+
+def load_evaluator(path: Path, overrides: Mapping[str, str | None]) -> EvaluatorConfig:
+    """Reads an evaluator.toml; all paths in what it returns are absolute.
+
+    Raises:
+        InputError: as `load_client`.
+    """
+    config = _decode(path, EvaluatorConfig)
+    folder = path.resolve().parent
+    given = {key: value for key, value in overrides.items() if value}
+    output = given.get("output")
+    config = msgspec.structs.replace(
+        config,
+        server=given.get("server", config.server),
+        output=str(Path(output).resolve() if output else folder / config.output),
+        data=_resolve(config.data, folder, given.get("data")),
+    )
+    if not config.server:
+        raise InputError(f"{path}: server must be given, here, as --server or as HUSHGRAD_SERVER")
+    try:
+        names.check_name(config.name, what="name")
+    except ContractError as error:
+        raise InputError(f"{path}: {error}") from None
+    _check_address(config.server)
+    return config
+
+
+def _decode(path: Path, kind: type[_T]) -> _T:
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise InputError(f"configuration {path} cannot be read: {error.strerror}; name it with --config") from None
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"configuration {path}: {error}") from None
+
+
+def _resolve(data: DataConfig, folder: Path, override: str | None) -> DataConfig:
+    if override:
+        return msgspec.structs.replace(data, file=str(Path(override).resolve()), sklearn=None)
+    if (data.file is None) == (data.sklearn is None):
+        raise InputError("[data] must name either file or sklearn, or give --data")
+    if data.file is None:
+        return data
+    return msgspec.structs.replace(data, file=str(folder / data.file))
+
+
+def _check_address(address: str) -> None:
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InputError(f"server must be host:port with a port from 1 to 65535, found {address!r}")
+
+
+def _check(config: ClientConfig, path: Path) -> None:
+    privacy = config.privacy
+    positive = {
+        "privacy.clip_norm": privacy.clip_norm,
+        "privacy.noise_multiplier": privacy.noise_multiplier,
+        "privacy.epsilon": privacy.epsilon,
+        "privacy.lifetime_epsilon": privacy.lifetime_epsilon,
+        "privacy.records": privacy.records,
+        "connect_timeout_seconds": config.connect_timeout_seconds,
+    }
+    for key, value in positive.items():
+        if not (math.isfinite(value) and value > 0):
+            raise InputError(f"{path}: {key} must be finite and > 0, found {value}")
+    for key, value in (("privacy.delta", privacy.delta), ("privacy.lifetime_delta", privacy.lifetime_delta)):
+        if not 0 < value < 1:
+            raise InputError(f"{path}: {key} must be between 0 and 1, found {value}")
+    for key, value in (
+        ("privacy.release_interval_seconds", privacy.release_interval_seconds),
+        ("round_seconds", config.round_seconds),
+        ("model.l2", config.model.l2),
+    ):
+        if not (math.isfinite(value) and value >= 0):
+            raise InputError(f"{path}: {key} must be finite and >= 0, found {value}")
+    if config.terms_digest is not None:
+        try:
+            length = len(bytes.fromhex(config.terms_digest))
+        except ValueError:
+            length = 0
+        if length != 32:
+            raise InputError(f"{path}: terms_digest must be 64 hexadecimal digits, found {config.terms_digest!r}")
