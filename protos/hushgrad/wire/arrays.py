@@ -52,19 +52,26 @@ def flatten(arrays: Mapping[str, npt.ArrayLike], specs: Iterable[ArraySpec]) -> 
 
 
 def unflatten(vector: npt.NDArray, specs: Iterable[ArraySpec]) -> dict[str, npt.NDArray]:
-    """Cuts a vector of shape (d,) into named views in the order of the specs."""
+    """Cuts a vector of shape (d,) into named views in the order of the specs.
+
+    Raises:
+        ContractError: if the vector has another length.
+    """
+    specs = list(specs)
+    parameters = sum(spec.size for spec in specs)
+    if vector.shape != (parameters,):
+        raise ContractError(f"expected a vector of {parameters} numbers, found shape {list(vector.shape)}")
     arrays, start = {}, 0
     for spec in specs:
         arrays[spec.name] = vector[start : start + spec.size].reshape(spec.shape)
         start += spec.size
-    if start != vector.size:
-        raise ContractError(f"expected a vector of {start} numbers, found {vector.size}")
     return arrays
 
 
 def save_model(path: Path, vector: npt.NDArray, specs: Iterable[ArraySpec], metadata: Mapping[str, str]) -> None:
     """Writes a vector of shape (d,) as named float32 arrays into a .safetensors file."""
-    arrays = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in unflatten(vector, specs).items()}
+    # Copies, because safetensors writes the memory behind a view as it lies there.
+    arrays = {name: np.array(array, dtype=np.float32, order="C") for name, array in unflatten(vector, specs).items()}
     safetensors.numpy.save_file(arrays, path, metadata=dict(metadata))
 
 

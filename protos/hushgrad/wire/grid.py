@@ -27,13 +27,12 @@ def grid_exponent(*, clip_norm: float, noise_multiplier_min: float, parameters: 
     -16
     """
     bound = min(noise_multiplier_min * clip_norm / 2**16, 0.01 * clip_norm / math.sqrt(parameters))
-    exponent = math.frexp(bound)[1] - 1
-    if not -200 <= exponent <= 200:
+    if not math.ldexp(1.0, -200) <= bound < math.ldexp(1.0, 201):
         raise ContractError(
-            f"clip norm {clip_norm} and noise multiplier {noise_multiplier_min} ask for a grid of 2**{exponent}, "
+            f"clip norm {clip_norm} and noise multiplier {noise_multiplier_min} ask for a grid of at most {bound:.3g}, "
             "outside 2**-200 .. 2**200; scale the loss"
         )
-    return exponent
+    return math.frexp(bound)[1] - 1
 
 
 def check_sums_fit(
@@ -77,8 +76,11 @@ def step_exponent(step_sizes: Sequence[float], *, initial_max: float, grid_expon
     Raises:
         ContractError: if no p keeps every numerator at 2**8 or more.
     """
-    if min(step_sizes) <= 0 or not all(map(math.isfinite, step_sizes)):
-        raise ContractError(f"step sizes must be finite and > 0, found {min(step_sizes)}")
+    if min(step_sizes) <= 0 or not math.isfinite(sum(step_sizes)):
+        wrong = next((value for value in step_sizes if not 0 < value < math.inf), sum(step_sizes))
+        raise ContractError(f"step sizes and their sum must be finite and > 0, found {wrong}")
+    if not math.isfinite(initial_max):
+        raise ContractError(f"the initial model must hold finite numbers, found {initial_max}")
     p = 62 - math.frexp(participants * 2.0**31 * sum(step_sizes))[1] + 2
     while True:
         numerators = step_numerators(step_sizes, p)

@@ -74,8 +74,13 @@ class UpdateHeader:
         for what, number in (("noise_multiplier", self.noise_multiplier), ("clip_norm", self.clip_norm)):
             if not (math.isfinite(number) and number > 0):
                 raise ContractError(f"{what} must be finite and > 0, found {number}")
-        if self.ledger_sequence < 1:
-            raise ContractError(f"ledger_sequence must be >= 1, found {self.ledger_sequence}")
+        for what, count, smallest in (
+            ("round", self.round, 0),
+            ("ledger_sequence", self.ledger_sequence, 1),
+            ("payload_bytes", self.payload_bytes, 0),
+        ):
+            if not smallest <= count < 2**64:
+                raise ContractError(f"{what} must be {smallest} to 2^64 - 1, found {count}")
         if self.flags & ~_KNOWN_FLAGS:
             raise ContractError(f"flags must only use bits {_KNOWN_FLAGS:#b}, found {self.flags:#b}")
 

@@ -217,9 +217,11 @@ def _check(terms: Terms) -> None:
         terms.final_version,
     )
     _require(terms.delay_kind in _DELAY_VALUES, f"delay must be one of {sorted(_DELAY_VALUES)}", terms.delay_kind)
-    _require(terms.max_delay >= 0, "max_delay must be >= 0", terms.max_delay)
+    _require(0 <= terms.max_delay <= MAX_FINAL_VERSION, f"max_delay must be 0 to {MAX_FINAL_VERSION}", terms.max_delay)
     _require(
-        terms.window >= terms.max_delay + 1, f"window must be >= max_delay + 1 = {terms.max_delay + 1}", terms.window
+        terms.max_delay + 1 <= terms.window < 2**63,
+        f"window must be >= max_delay + 1 = {terms.max_delay + 1}",
+        terms.window,
     )
     most = terms.max_delay + 1 if terms.delay_kind == "max-delay" else 1
     _require(
@@ -240,9 +242,15 @@ def _check(terms: Terms) -> None:
             terms.largest_number_of_participants,
         )
     _require(
-        terms.straggler_timeout_seconds > 0, "straggler_timeout_seconds must be > 0", terms.straggler_timeout_seconds
+        0 < terms.straggler_timeout_seconds < float("inf"),
+        "straggler_timeout_seconds must be finite and > 0",
+        terms.straggler_timeout_seconds,
     )
-    _require(terms.start_timeout_seconds >= 0, "start_timeout_seconds must be >= 0", terms.start_timeout_seconds)
+    _require(
+        0 <= terms.start_timeout_seconds < float("inf"),
+        "start_timeout_seconds must be finite and >= 0",
+        terms.start_timeout_seconds,
+    )
     _check_privacy(terms.privacy)
     _check_limits(terms.limits)
     _check_arithmetic(terms)
@@ -288,6 +296,11 @@ def _check_arithmetic(terms: Terms) -> None:
     )
     _require(len(terms.sample_sizes) > 0, "sample_sizes must not be empty", "none")
     _require(min(terms.sample_sizes) >= 1, "every sample size must be >= 1", min(terms.sample_sizes))
+    _require(
+        max(terms.sample_sizes) <= terms.privacy.max_examples_per_round,
+        f"every sample size must be at most max_examples_per_round, {terms.privacy.max_examples_per_round}",
+        max(terms.sample_sizes),
+    )
     for what, values in (("step_numerators", terms.step_numerators), ("sample_sizes", terms.sample_sizes)):
         _require(len(values) <= terms.final_version, f"{what} must have at most final_version entries", len(values))
     _require(0 <= terms.step_exponent <= 1000, "step_exponent must be 0 to 1000", terms.step_exponent)

@@ -112,11 +112,20 @@ def load(path: Path) -> TermsFile:
 
 
 def sample_sizes(section: SampleSize, final_version: int) -> list[int]:
-    """Returns s_0 .. s_{final_version-1}, shortened by dropping repeats of the last value."""
+    """Returns s_0 .. s_{final_version-1}, shortened by dropping repeats of the last value.
+
+    Raises:
+        ContractError: if a polynomial's q or p is not a finite number, or its values leave the range of a float.
+    """
     if section.kind == "constant":
         sizes = [section.size]
     elif section.kind == "polynomial":
-        sizes = [math.ceil(section.q * (i + 1) ** section.p) for i in range(final_version)]
+        try:
+            sizes = [math.ceil(section.q * float(i + 1) ** section.p) for i in range(final_version)]
+        except (ValueError, OverflowError):
+            raise ContractError(
+                f"sample_size: q * (i + 1)^p must stay finite, found q = {section.q} and p = {section.p}"
+            ) from None
     else:
         sizes = list(section.values)
     return _without_repeats(sizes)

@@ -1,0 +1,99 @@
+# Everything a developer runs. Each target makes .venv first, so a fresh clone needs Python 3.11+, git and make only.
+
+PYTHON ?= python3
+ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+BENCH_PIP := .bench-env/bin/python -m pip --disable-pip-version-check -qq
+# .demo and .dev say when the two sets of packages were installed last. The second holds the first.
+DEMO_READY := .venv/.demo
+DEV_READY := .venv/.dev
+
+.PHONY: help demo test lint lint-code lint-contract lint-deploy format stubs bench bench-env constraints clean
+.DELETE_ON_ERROR:
+
+help: ## Show this list
+	@echo "make TARGET [ARGS=...] [PYTHON=python3.12]"
+	@sed -n 's/^\([a-z-]*\):.*## /  \1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do \
+		printf '%-14s %s\n' "$$name" "$$text"; done
+
+demo: $(DEMO_READY) ## One server, five clients, one private model (ARGS="--seed 3")
+	@$(BIN)/hushgrad demo $(ARGS)
+
+test: $(DEV_READY) ## Run the tests (ARGS="tests/server -k resume")
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+lint: lint-code lint-contract lint-deploy ## Check format, types, stubs, imports, contract and container files
+
+lint-code: $(DEV_READY)
+	@$(BIN)/ruff format --check --quiet || { echo "lint: run 'make format'" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/mypy --no-error-summary
+	@echo "lint: code is formatted, typed and clean"
+
+lint-contract: $(DEV_READY)
+	@cd protos && ../$(BIN)/buf lint
+	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider tests/protos/test_stubs.py tests/repository
+	@echo "lint: contract, stubs and imports hold"
+
+lint-deploy: $(DEV_READY)
+	@$(BIN)/hadolint --config deploy/hadolint.yaml deploy/*.Dockerfile
+	@$(BIN)/docker-compose --file docker-compose.yml config --quiet
+	@echo "lint: container files hold"
+
+format: $(DEV_READY) ## Format the code and repair what can be repaired
+	@$(BIN)/ruff check --fix --quiet || true
+	@$(BIN)/ruff format
+
+stubs: $(DEV_READY) ## Make the Python stubs of protos/hushgrad/v1 anew
+	@$(BIN)/python protos/generate.py
+
+bench: $(DEV_READY) ## Measure, print a table, write bench.json
+	@$(BIN)/python -m benchmarks --output bench.json $(ARGS)
+
+bench-env: .bench-env/.ready ## Install what we are measured against, in an environment of its own
+
+constraints: ## Choose newest versions of everything and pin them in constraints.txt
+	@rm -rf .constraints-env
+	@$(call make_environment,.constraints-env)
+	@echo "choosing versions; this takes a few minutes"
+	@.constraints-env/bin/python -m pip --disable-pip-version-check -qq install '.[dev,bench]'
+	@{ sed -n '/^#/p' constraints.txt; \
+		.constraints-env/bin/python -m pip --disable-pip-version-check freeze --exclude hushgrad \
+		| grep -E '^[A-Za-z0-9._-]+==[^ ]+$$'; } > .constraints-env/new
+	@cp .constraints-env/new constraints.txt
+	@rm -rf .constraints-env
+
+clean: ## Remove environments, caches and build outputs; runs/ stays
+	@rm -rf .venv .bench-env .constraints-env .mypy_cache .pytest_cache .ruff_cache dist bench.json
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# make_environment(FOLDER): a virtual environment with a Python that works, made anew when it is missing or broken.
+define make_environment
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "make: Python 3.11 or newer is needed and '$(PYTHON)' is not; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
+	exit 1; }; \
+$(1)/bin/python -m pip --version >/dev/null 2>&1 || { \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "make: '$(PYTHON)' lacks the venv module; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }; \
+	$(PYTHON) -m venv --clear $(1); }
+endef
+
+$(DEMO_READY): pyproject.toml constraints.txt
+	@$(call make_environment,.venv)
+	@echo "installing hushgrad into .venv; this takes about a minute, once"
+	@$(PIP) install -c constraints.txt -e '.[experiments]'
+	@touch $@
+
+$(DEV_READY): pyproject.toml constraints.txt
+	@$(call make_environment,.venv)
+	@echo "installing hushgrad and the tools into .venv; this takes a minute or two, once"
+	@$(PIP) install -c constraints.txt -e '.[dev,bench]'
+	@touch $(DEMO_READY) $@
+
+.bench-env/.ready: benchmarks/peers.txt
+	@$(call make_environment,.bench-env)
+	@echo "installing what we are measured against into .bench-env"
+	@$(BENCH_PIP) install -r benchmarks/peers.txt
+	@touch $@

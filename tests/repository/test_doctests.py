@@ -1,0 +1,19 @@
+"""The examples in docstrings say what the code does."""
+
+import doctest
+import importlib
+import pkgutil
+
+import hushgrad
+import pytest
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(hushgrad.__path__, "hushgrad.")
+    if not module.name.endswith("__main__") and not module.name.startswith("hushgrad.v1.")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_a_module_hold(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
