@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
-
 from hushgrad.client.errors import InputError
 from hushgrad.wire import names
 from hushgrad.wire.errors import ContractError
@@ -44,9 +43,9 @@ class PrivacyConfig(_Section, frozen=True):
     """What this participant does and allows. Only the release interval and nothing about privacy has a default.
 
     records: N, declared and public; q and every divisor come from it. clip_norm: C, must be the terms'.
-    noise_multiplier: sigma, within the terms'. epsilon, delta: the most that this run may cost. lifetime_*: the most that
-    all runs of this ledger may cost, added up. release_interval_seconds: updates leave on ticks of this public clock;
-    zero: at once, and then timing is not covered by the claim.
+    noise_multiplier: sigma, within the terms'. epsilon, delta: the most that this run may cost. lifetime_*: the most
+    that all runs of this ledger may cost, added up. release_interval_seconds: updates leave on ticks of this public
+    clock; zero: at once, and then timing is not covered by the claim.
     """
 
     records: int

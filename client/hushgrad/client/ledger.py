@@ -403,7 +403,7 @@ class Ledger:
 
     def _sealed_digest(self, terms_digest: bytes, round_: int) -> bytes:
         found = self._connection.execute(
-            "SELECT digest FROM outbox JOIN ledger l USING (sequence) WHERE outbox.terms_digest = ? AND outbox.round = ?",
+            "SELECT l.digest FROM outbox o JOIN ledger l USING (sequence) WHERE o.terms_digest = ? AND o.round = ?",
             (terms_digest, round_),
         ).fetchone()
         if found is None:

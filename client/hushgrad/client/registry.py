@@ -35,13 +35,13 @@ def registered(folder: Path, *, fingerprint: str, ledger: Path, accept_new_budge
         fcntl.flock(lock, fcntl.LOCK_EX)
         path = folder / "ledgers.json"
         known = _read(path)
-        others = [other for other in known.get(fingerprint, []) if other != str(ledger)]
-        if others and not accept_new_budget:
+        earlier = known.get(fingerprint, [])
+        if earlier and not accept_new_budget:
             raise InputError(
-                f"this data has a ledger already, at {others[-1]}; a second one gives the same records a second budget. "
-                "Use the first, or say --accept-new-budget: it is recorded in the ledger and shown by status"
+                f"this data has had a ledger already, at {earlier[-1]}; a second one gives the same records a second "
+                "budget. Use the first, or say --accept-new-budget: it is recorded in the ledger and shown by status"
             )
-        yield bool(others)
+        yield bool(earlier)
         if str(ledger) not in known.setdefault(fingerprint, []):
             known[fingerprint].append(str(ledger))
         temporary = path.with_suffix(".new")
