@@ -1,0 +1,32 @@
+"""Privacy accounting as values in, values out: claims, schedules, budgets and calibration.
+
+The names below are the public ones. Importing this package is cheap; the libraries beneath are loaded by the first
+computation.
+"""
+
+from hushgrad.accountant.budget import Budget
+from hushgrad.accountant.calibration import affordable_rounds, noise_multiplier, smallest_noise_multiplier
+from hushgrad.accountant.claims import Claim, RoundGroup, check_delta, from_schedule, suggest_delta
+from hushgrad.accountant.errors import AccountantError, BudgetError, RefusedError
+from hushgrad.accountant.mechanism import Mechanism
+from hushgrad.accountant.runs import Distances, Run, claim, distances
+
+__all__ = [
+    "AccountantError",
+    "Budget",
+    "BudgetError",
+    "Claim",
+    "Distances",
+    "Mechanism",
+    "RefusedError",
+    "RoundGroup",
+    "Run",
+    "affordable_rounds",
+    "check_delta",
+    "claim",
+    "distances",
+    "from_schedule",
+    "noise_multiplier",
+    "smallest_noise_multiplier",
+    "suggest_delta",
+]

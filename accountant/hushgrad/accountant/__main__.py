@@ -1,0 +1,20 @@
+"""Entry point of `hushgrad-accountant`: runs a verb and turns errors into one line and an exit code."""
+
+import sys
+
+import click
+from hushgrad.accountant.commands import commands
+from hushgrad.accountant.errors import AccountantError, BudgetError
+
+
+def main() -> None:
+    """Exit codes: 0 done, 2 bad input or a claim that cannot be made, 3 a budget that does not suffice."""
+    try:
+        commands(prog_name="hushgrad-accountant")
+    except AccountantError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(3 if isinstance(error, BudgetError) else 2)
+
+
+if __name__ == "__main__":
+    main()
