@@ -1,0 +1,177 @@
+"""One private round: sample, clip, sum, round to the grid, add noise, saturate; and the step a client takes by itself.
+
+Values in, values out: what a round costs, how it is sealed and where it goes are unknown here.
+
+Algorithm 4 of van Dijk et al. (arXiv 2102.09030), line by line, is
+
+| lines | here |
+| --- | --- |
+| 2, 3, 4, 15, 16 (rounds, waiting, sending) | not here: session and runner |
+| 5 (sample d) | `sampling.poisson` or `sampling.fixed`, called by `Trainer.round` |
+| 6 to 11 (U = sum of [grad f(w; xi)]_C) | `Model.clipped_sum` |
+| 12, 13 (U = U + n) | `Trainer.round`: U and n are integers on the grid G = 2^g, n from `noise.GaussianTables` |
+| 14 (w = w + eta U) | `apply`, with a minus sign: a loss is to descend, and the printed plus is a slip, see (13) |
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from hushgrad.client import noise, sampling
+from hushgrad.client.data import Dataset
+from hushgrad.client.errors import InputError
+from hushgrad.client.models.base import Floats, Model
+from hushgrad.client.stream import RandomStream
+from hushgrad.wire.grid import INT32_MAX
+
+_MAX_TABLES: Final = 64
+
+
+class RecipeError(InputError, ValueError):
+    """A round cannot be made as asked; nothing was drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What decides a round's privacy. All of it is declared; nothing is read off the data.
+
+    Attributes:
+        sampler: "poisson" or "fixed".
+        records: N, the declared number of records.
+        sample_size: s. Poisson: each record takes part with probability s / N. Fixed: exactly s of them do.
+        clip_norm: C > 0, L2 norm of a clipped gradient, in units of the loss.
+        noise_multiplier: sigma > 0; noise has standard deviation sigma * C per coordinate.
+        grid_exponent: g; an integer u of an update stands for u * 2^g.
+
+    Raises:
+        RecipeError: at construction, if a number is out of range.
+    """
+
+    sampler: Literal["poisson", "fixed"]
+    records: int
+    sample_size: int
+    clip_norm: float
+    noise_multiplier: float
+    grid_exponent: int
+
+    def __post_init__(self) -> None:
+        if self.sampler not in ("poisson", "fixed"):
+            raise RecipeError(f'sampler must be "poisson" or "fixed", found {self.sampler!r}')
+        for what, value in (("clip_norm", self.clip_norm), ("noise_multiplier", self.noise_multiplier)):
+            if not 0 < value < math.inf:
+                raise RecipeError(f"{what} must be finite and > 0, found {value}")
+        for what, count in (("records", self.records), ("sample_size", self.sample_size)):
+            if count < 1:
+                raise RecipeError(f"{what} must be >= 1, found {count}")
+
+    @property
+    def scale(self) -> float:
+        """s = sigma * C / G, the standard deviation of the noise in grid steps."""
+        return math.ldexp(self.noise_multiplier * self.clip_norm, -self.grid_exponent)
+
+
+class Trainer:
+    """Makes noised updates from one data set and one model.
+
+    It keeps the tables of the recipes it has seen, and no state that a round could change. Not for several threads at
+    once.
+
+    Args:
+        model: the loss and its clipped gradient.
+        dataset: the private records.
+
+    Raises:
+        RecipeError: if the data do not fit the model.
+    """
+
+    def __init__(self, model: Model, dataset: Dataset) -> None:
+        dataset.check_fits(model)
+        self.model: Final = model
+        self.dataset: Final = dataset
+        self.parameters: Final = sum(spec.size for spec in model.arrays)
+        """d."""
+        self._noise: dict[float, noise.GaussianTables] = {}
+        self._masks: dict[tuple[int, int], sampling.PoissonTable] = {}
+
+    def prepare(self, recipe: Recipe) -> None:
+        """Checks a recipe against the data and builds its tables, so that `round` need not. Draws nothing.
+
+        Raises:
+            ScaleError: if the noise is too narrow or too wide for the grid.
+            SamplingError: if the declared records do not allow the sampler on these rows.
+        """
+        self._noise_tables(recipe)
+        if recipe.sampler == "fixed":
+            sampling.check_fixed(recipe.sample_size, recipe.records, len(self.dataset.labels))
+        else:
+            self._mask_table(recipe)
+
+    def round(self, parameters: Floats, recipe: Recipe, stream: RandomStream) -> npt.NDArray[np.int32]:
+        """Returns one round's update U in grid steps, ready to be sealed.
+
+        Args:
+            parameters: the local model w, shape (d,).
+            recipe: the declared numbers of this round.
+            stream: fresh random bits, made for this round.
+
+        Returns:
+            Shape (d,), each within +-(2^31 - 1): the sum of clipped gradients (never a mean over the batch) divided by
+            G and rounded to nearest, plus discrete Gaussian noise of scale sigma * C / G. An empty batch gives noise
+            alone.
+
+        Raises:
+            RecipeError: if the parameters do not have shape (d,).
+            ScaleError, SamplingError: as `prepare`. Nothing was drawn.
+        """
+        if parameters.shape != (self.parameters,):
+            raise RecipeError(f"expected {self.parameters} parameters, found shape {parameters.shape}")
+        tables = self._noise_tables(recipe)
+        rows = len(self.dataset.labels)
+        if recipe.sampler == "poisson":
+            chosen = sampling.poisson(stream, self._mask_table(recipe), rows)
+        else:
+            chosen = sampling.fixed(stream, recipe.sample_size, recipe.records, rows)
+        total = self.model.clipped_sum(
+            parameters, self.dataset.features.take(chosen, axis=0), self.dataset.labels.take(chosen), recipe.clip_norm
+        )
+        update = np.rint(np.ldexp(total, -recipe.grid_exponent)).astype(np.int64)
+        update += tables.draw(stream, self.parameters)
+        return np.minimum(np.maximum(update, -INT32_MAX), INT32_MAX).astype(np.int32)
+
+    def _noise_tables(self, recipe: Recipe) -> noise.GaussianTables:
+        tables = self._noise.get(recipe.scale)
+        if tables is None:
+            tables = noise.GaussianTables(recipe.scale)
+            _make_room(self._noise)
+            self._noise[recipe.scale] = tables
+        return tables
+
+    def _mask_table(self, recipe: Recipe) -> sampling.PoissonTable:
+        key = (recipe.sample_size, recipe.records)
+        table = self._masks.get(key)
+        if table is None:
+            table = sampling.poisson_table(*key)
+            _make_room(self._masks)
+            self._masks[key] = table
+        return table
+
+
+def apply(
+    parameters: Floats, update: npt.NDArray[np.int32], *, step_numerator: int, step_exponent: int, grid_exponent: int
+) -> Floats:
+    """Returns w - eta_i U, line 14 of Algorithm 4, shape (d,).
+
+    eta_i = step_numerator * 2^-step_exponent and U = update * 2^grid_exponent. Post-processing of what is released: free.
+
+    >>> apply(np.array([1.0]), np.array([4], np.int32), step_numerator=256, step_exponent=10, grid_exponent=-2)
+    array([0.75])
+    """
+    return parameters - np.ldexp(step_numerator * update.astype(np.float64), grid_exponent - step_exponent)
+
+
+def _make_room(cache: dict) -> None:
+    """Forgets the oldest entry of a full cache: schedules that change s every round would fill the memory."""
+    if len(cache) >= _MAX_TABLES:
+        del cache[next(iter(cache))]
