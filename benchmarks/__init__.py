@@ -1,0 +1,1 @@
+"""What hushgrad costs, measured beside a yardstick in the same run. Run by `make bench`."""
