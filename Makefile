@@ -69,12 +69,12 @@ clean: ## Remove environments, caches and build outputs; runs/ stays
 	@rm -rf .venv .bench-env .constraints-env .mypy_cache .pytest_cache .ruff_cache dist bench.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# make_environment(FOLDER): a virtual environment with a Python that works, made anew when it is missing or broken.
+# make_environment(FOLDER): a virtual environment that works; made anew when it is missing or broken.
 define make_environment
-$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	echo "make: Python 3.11 or newer is needed and '$(PYTHON)' is not; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
-	exit 1; }; \
 $(1)/bin/python -m pip --version >/dev/null 2>&1 || { \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "make: Python 3.11 or newer is needed and '$(PYTHON)' is not; try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; \
+		exit 1; }; \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "make: '$(PYTHON)' lacks the venv module; on Debian or Ubuntu: apt-get install python3-venv" >&2; exit 1; }; \
 	$(PYTHON) -m venv --clear $(1); }
