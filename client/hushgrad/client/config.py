@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
+from hushgrad.client.data import DataConfig
 from hushgrad.client.errors import InputError
 from hushgrad.wire import names
 from hushgrad.wire.errors import ContractError
@@ -16,19 +17,6 @@ from hushgrad.wire.errors import ContractError
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of the file; unknown keys are errors."""
-
-
-class DataConfig(_Section, frozen=True):
-    """Where the records are: `file` (.npz or .csv) or `sklearn`, the name of a built-in set.
-
-    label: the .csv's label column, or the .npz's label array. bounds: declared public [low, high] of every feature, or
-    one pair for each; values are clipped to them and scaled to [0, 1].
-    """
-
-    file: str | None = None
-    sklearn: str | None = None
-    label: str = "y"
-    bounds: list[float] | list[list[float]] | None = None
 
 
 class ModelConfig(_Section, frozen=True):

@@ -1,0 +1,161 @@
+"""The command `hushgrad-client`: verbs, options, and which exit code a failure gets. Work is done in `commands`."""
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from hushgrad.client import log, texts
+from hushgrad.client.errors import ClientError
+
+_PATH = click.Path(path_type=Path, dir_okay=False)
+
+
+def _options(default_config: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds what every verb takes, and turns failures into one line and an exit code."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def guarded(*, log_format: log.LogFormat, **arguments: Any) -> None:
+            log.configure(log_format)
+            try:
+                function(**arguments)
+            except OSError as error:
+                click.echo(f"hushgrad-client: {error.filename or 'the system'}: {error.strerror or error}", err=True)
+                sys.exit(1)
+            except (ClientError, ValueError) as error:
+                # ValueErrors of the contract and the accountant are bad input as well; their texts say what to do.
+                if not isinstance(error, ClientError) and not type(error).__module__.startswith("hushgrad."):
+                    raise
+                click.echo(f"hushgrad-client: {' '.join(str(error).split())}", err=True)
+                sys.exit(getattr(error, "exit_code", 2))
+
+        options = [
+            click.option("--config", type=_PATH, default=default_config, show_default=True, help="Configuration file."),
+            click.option("--server", envvar="HUSHGRAD_SERVER", help="host:port; wins over the file."),
+            click.option("--data", envvar="HUSHGRAD_DATA", help="Data file; wins over the file's."),
+            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+            click.option("--log-format", type=click.Choice(["console", "json"]), default="console", show_default=True),
+        ]
+        if default_config == "client.toml":
+            options += [
+                click.option("--participant", envvar="HUSHGRAD_PARTICIPANT", help="Name; wins over the file."),
+                click.option(
+                    "--state", envvar="HUSHGRAD_STATE", help="Folder of ledger and outbox; wins over the file."
+                ),
+            ]
+        for option in reversed(options):
+            guarded = option(guarded)
+        return guarded
+
+    return decorate
+
+
+@click.group()
+@click.version_option(package_name="hushgrad")
+def main() -> None:
+    """Trains beside private data and sends only noised, sealed updates; keeps the privacy ledger."""
+
+
+@main.command()
+@click.option("--dry-run", is_flag=True, help="Say what the run would cost; draw and write nothing.")
+@click.option("--accept-large-delta", is_flag=True, help="Accept a delta above 1/records.")
+@_options("client.toml")
+def run(config: Path, dry_run: bool, accept_large_delta: bool, as_json: bool, **overrides: str | None) -> None:
+    """Takes part in a federation until it ends; safe to stop and start again."""
+    from hushgrad.client import commands
+    from hushgrad.client import config as configuration
+
+    loaded = configuration.load_client(config, overrides)
+    if dry_run:
+        answer = commands.dry_run(loaded, accept_large_delta=accept_large_delta)
+        click.echo(commands.dumps(answer) if as_json else texts.dry_run(answer))
+        sys.exit(0 if answer["fits"] else 3)
+    answer = commands.run(loaded, accept_large_delta=accept_large_delta)
+    if as_json:
+        click.echo(commands.dumps(answer))
+
+
+@main.command()
+@_options("client.toml")
+def status(config: Path, as_json: bool, **overrides: str | None) -> None:
+    """Says what was committed, what was spent, what is left, and what waits to be sent."""
+    from hushgrad.client import commands
+    from hushgrad.client import config as configuration
+
+    answer = commands.status(configuration.load_client(config, overrides))
+    click.echo(commands.dumps(answer) if as_json else texts.status(answer))
+
+
+@main.command()
+@click.option("--output", help="CSV file of the curve; wins over the file.")
+@_options("evaluator.toml")
+def evaluate(config: Path, as_json: bool, **overrides: str | None) -> None:
+    """Watches a federation and scores every new version on a public test set."""
+    from hushgrad.client import commands
+    from hushgrad.client import config as configuration
+
+    answer = commands.evaluate(configuration.load_evaluator(config, overrides))
+    if as_json:
+        click.echo(commands.dumps(answer))
+
+
+@main.group()
+def ledger() -> None:
+    """Makes, shows and checks the privacy ledger."""
+
+
+@ledger.command("init")
+@click.option("--accept-new-budget", is_flag=True, help="Give data that had a ledger before a second budget.")
+@_options("client.toml")
+def ledger_init(config: Path, accept_new_budget: bool, as_json: bool, **overrides: str | None) -> None:
+    """Makes a new ledger for the configured data and participant."""
+    from hushgrad.client import commands
+    from hushgrad.client import config as configuration
+
+    answer = commands.ledger_init(configuration.load_client(config, overrides), accept_new_budget=accept_new_budget)
+    click.echo(commands.dumps(answer) if as_json else texts.init(answer))
+
+
+@ledger.command("show")
+@_options("client.toml")
+def ledger_show(config: Path, as_json: bool, **overrides: str | None) -> None:
+    """Prints one line per row."""
+    from hushgrad.client import commands
+    from hushgrad.client import config as configuration
+
+    answer = commands.ledger_show(configuration.load_client(config, overrides))
+    click.echo(commands.dumps(answer) if as_json else texts.table(answer))
+
+
+@ledger.command("verify")
+@_options("client.toml")
+def ledger_verify(config: Path, as_json: bool, **overrides: str | None) -> None:
+    """Checks the whole chain, every header, and every payload still held; names the first bad row."""
+    from hushgrad.client import commands
+    from hushgrad.client import config as configuration
+
+    answer = commands.ledger_verify(configuration.load_client(config, overrides))
+    click.echo(
+        commands.dumps(answer)
+        if as_json
+        else f"{answer['ledger']}: {answer['rows']} rows, {answer['updates']} of them updates, all sound; "
+        f"head {answer['head']}"
+    )
+
+
+@ledger.command("export")
+@_options("client.toml")
+def ledger_export(config: Path, as_json: bool, **overrides: str | None) -> None:
+    """Prints the verified ledger as JSON that anybody can re-check."""
+    from hushgrad.client import commands
+    from hushgrad.client import config as configuration
+
+    del as_json  # it is JSON in any case
+    click.echo(commands.dumps(commands.ledger_export(configuration.load_client(config, overrides))))
+
+
+if __name__ == "__main__":
+    main()

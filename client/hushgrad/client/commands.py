@@ -1,0 +1,338 @@
+"""What the verbs of `hushgrad-client` do, from a configuration to a value that is printed. Parsing is in `__main__`."""
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+from hushgrad.client import commitment, data, delay, ledger, models, registry, report, store, watcher
+from hushgrad.client.config import ClientConfig, EvaluatorConfig, ModelConfig
+from hushgrad.client.data import Dataset
+from hushgrad.client.errors import ConflictError, InputError, UnreachableError
+from hushgrad.client.ledger import Ledger
+from hushgrad.client.models.base import Model
+from hushgrad.client.rows import Committed
+from hushgrad.client.transport import RetryableError, Transport
+from hushgrad.wire import terms as wire_terms
+from hushgrad.wire.errors import ContractError
+from hushgrad.wire.terms import Terms
+
+
+def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
+    """Takes part in a federation until it has ended, or until SIGTERM or SIGINT.
+
+    The lock of the ledger comes first: a second process on it is refused before it reads any data.
+
+    Raises:
+        ClientError: as its class says.
+    """
+    from hushgrad.client import runner  # the training path; the other verbs do without
+    from hushgrad.client.session import Facts
+
+    warning = commitment.check_delta(config, accept_large=accept_large_delta)
+    if warning:
+        structlog.get_logger().warning("large_delta", why=warning)
+    with _signals() as stopping, closing(Ledger(Path(config.state))) as book:
+        book.check_owner(participant=config.participant)
+        commitment.check_lifetime(config, book.init)
+        dataset = data.load(config.data)
+        book.check_owner(participant=config.participant, fingerprint=dataset.fingerprint)
+        if book.init.accepted_new_budget:
+            structlog.get_logger().warning(
+                "second_ledger", why="this data had another ledger before; its budget is extra"
+            )
+        model = _model(config.model, dataset)
+        with closing(Transport(config.server, config.participant)) as transport:
+            found = _terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
+            if found is None:
+                return {"reason": "stopped", "rounds_sealed": 0, "version": None}
+            terms, digest = found
+            make_update = _trainer(terms, config, model, dataset)
+            committed = _commit(book, terms, digest, config, model)
+            worker = runner.Runner(
+                transport=transport,
+                ledger=book,
+                committed=committed,
+                terms=terms,
+                make_update=make_update,
+                facts=Facts(
+                    final_version=terms.final_version,
+                    window=terms.window,
+                    straggler_timeout_seconds=terms.straggler_timeout_seconds,
+                    delay=delay.of(terms),
+                    release_interval_seconds=config.privacy.release_interval_seconds,
+                    round_seconds=config.round_seconds,
+                ),
+            )
+            stopping.call(worker.stop)
+            outcome = worker.run()
+    return {**asdict(outcome), "claim": dict(committed.claim), "timing": report.TIMING_NOTE[committed.timing]}
+
+
+def dry_run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
+    """Says what a run would cost and how many of its rounds are affordable. Draws nothing and writes nothing.
+
+    Raises:
+        ClientError: as its class says.
+    """
+    from hushgrad import accountant
+
+    warning = commitment.check_delta(config, accept_large=accept_large_delta)
+    snapshot = ledger.read(Path(config.state))
+    _check_snapshot(snapshot, config)
+    dataset = data.load(config.data)
+    if dataset.fingerprint != snapshot.init.fingerprint:
+        raise InputError("the ledger belongs to other data than the one at hand; name the right state folder or data")
+    model = _model(config.model, dataset)
+    with _signals() as stopping, closing(Transport(config.server, config.participant)) as transport:
+        found = _terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
+    if found is None:
+        raise InputError("stopped before the server answered")
+    terms, digest = found
+    commitment.check_terms(terms, config, model)
+    proposal = commitment.propose(terms, digest, config, model)
+    earlier = next((run for run in snapshot.runs if run.terms_digest == digest), None)
+    left = commitment.budget(snapshot.init, snapshot.runs)
+    left_epsilon, left_delta = left.left()
+    cap = min(config.privacy.epsilon, left_epsilon)
+    if earlier is not None:
+        commitment.check_unchanged(earlier, proposal, config)
+        claim, affordable = dict(earlier.claim), earlier.rounds
+    else:
+        claim = commitment.claim(proposal).to_dict()
+        fits_delta = config.privacy.delta <= left_delta
+        affordable = (
+            accountant.affordable_rounds(proposal.run, epsilon=cap, delta=config.privacy.delta) if fits_delta else 0
+        )
+    return {
+        "federation": terms.federation,
+        "terms_digest": digest.hex(),
+        "committed": earlier is not None,
+        "rounds": terms.final_version,
+        "rounds_affordable": affordable,
+        "fits": affordable >= terms.final_version,
+        "claim": claim,
+        "timing": report.TIMING_NOTE[proposal.committed.timing],
+        "left": {"epsilon": left_epsilon, "delta": left_delta},
+        "warning": warning,
+    }
+
+
+def status(config: ClientConfig) -> dict[str, Any]:
+    """Says how the ledger stands; works while a client runs.
+
+    Raises:
+        LedgerError: if there is no ledger to read.
+    """
+    return report.status(ledger.read(Path(config.state)))
+
+
+def ledger_init(config: ClientConfig, *, accept_new_budget: bool) -> dict[str, Any]:
+    """Makes a new ledger for the configured data. The only way to get one.
+
+    Raises:
+        InputError: if there is one already, or this data had another one and that was not accepted.
+    """
+    folder = Path(config.state)
+    if (folder / store.LEDGER_NAME).exists():
+        raise InputError(f"there is a ledger in {folder} already; a ledger is never overwritten")
+    dataset = data.load(config.data)
+    privacy = config.privacy
+    with registry.registered(
+        registry.home(), fingerprint=dataset.fingerprint, ledger=folder, accept_new_budget=accept_new_budget
+    ) as had_another:
+        init = ledger.create(
+            folder,
+            participant=config.participant,
+            fingerprint=dataset.fingerprint,
+            lifetime_epsilon=privacy.lifetime_epsilon,
+            lifetime_delta=privacy.lifetime_delta,
+            accepted_new_budget=had_another,
+        )
+    return {"ledger": str(folder / store.LEDGER_NAME), **asdict(init)}
+
+
+def ledger_show(config: ClientConfig) -> list[dict[str, Any]]:
+    """Returns the rows of the ledger for a table."""
+    return report.table(ledger.read(Path(config.state)))
+
+
+def ledger_verify(config: ClientConfig) -> dict[str, Any]:
+    """Checks the ledger from its first row to its last, and the payloads still held.
+
+    Raises:
+        LedgerError: names the first bad row.
+    """
+    snapshot = ledger.verify(Path(config.state))
+    return {
+        "ledger": config.state,
+        "rows": len(snapshot.rows),
+        "updates": sum(row.kind == "update" for row in snapshot.rows),
+        "head": snapshot.rows[-1].head.hex(),
+        "sound": True,
+    }
+
+
+def ledger_export(config: ClientConfig) -> dict[str, Any]:
+    """Returns the verified ledger as a document that anybody can re-check.
+
+    Raises:
+        LedgerError: if it does not verify.
+    """
+    return report.export(ledger.verify(Path(config.state)))
+
+
+def evaluate(config: EvaluatorConfig) -> dict[str, Any] | None:
+    """Watches a federation and scores its versions until it has ended; returns the last score.
+
+    Raises:
+        ClientError: as its class says.
+    """
+    from hushgrad.client.evaluator import Evaluator
+
+    dataset = data.load(config.data)
+    model = _model(config.model, dataset)
+    with _signals() as stopping, closing(Transport(config.server, config.name)) as transport:
+        found = _terms(transport, None, config.connect_timeout_seconds, stopping.event)
+        if found is None:
+            return None
+        terms, _ = found
+        commitment.check_model(terms, model)
+        evaluator = Evaluator(transport=transport, model=model, dataset=dataset, output=Path(config.output))
+        stopping.call(evaluator.stop)
+        last = evaluator.run()
+    return None if last is None else asdict(last)
+
+
+def _check_snapshot(snapshot: ledger.Snapshot, config: ClientConfig) -> None:
+    if snapshot.init.participant != config.participant:
+        raise InputError(
+            f"the ledger in {config.state} belongs to participant {snapshot.init.participant!r}, the configuration "
+            f"says {config.participant!r}; name the right state folder"
+        )
+    commitment.check_lifetime(config, snapshot.init)
+
+
+def _model(config: ModelConfig, dataset: Dataset) -> Model:
+    model = models.make(config.kind, features=dataset.features.shape[1], classes=config.classes, l2=config.l2)
+    dataset.check_fits(model)
+    return model
+
+
+def _terms(
+    transport: Transport, pinned: str | None, timeout_seconds: float, stopped: threading.Event
+) -> tuple[Terms, bytes] | None:
+    """Returns the federation's terms and their digest; None if it was stopped before the server answered."""
+    try:
+        answer = watcher.connect(transport, timeout_seconds=timeout_seconds, stopped=stopped)
+    except RetryableError as error:
+        raise UnreachableError(
+            f"no server answered at {transport.address} within {timeout_seconds:g} s ({error}); start it, or correct "
+            "the address"
+        ) from None
+    if answer is None:
+        return None
+    serialized, digest = answer
+    if pinned is not None and digest.hex() != pinned.lower():
+        raise ConflictError(
+            f"the federation at {transport.address} has terms {digest.hex()}, the configuration pins {pinned.lower()}; "
+            "find out which one is meant before anything is spent"
+        )
+    try:
+        terms = wire_terms.from_bytes(serialized)
+    except ContractError as error:
+        raise ConflictError(f"the terms of the server at {transport.address} cannot be accepted: {error}") from None
+    transport.use_terms(digest, terms.limits)
+    return terms, digest
+
+
+def _trainer(
+    terms: Terms, config: ClientConfig, model: Model, dataset: Dataset
+) -> Callable[[npt.NDArray[np.float64], int, Any], npt.NDArray[np.int32]]:
+    """Checks the terms, builds all tables, and returns what trains one round. Draws nothing."""
+    from hushgrad.client import dpsgd
+
+    commitment.check_terms(terms, config, model)
+    trainer = dpsgd.Trainer(model, dataset)
+
+    def recipe(round_: int) -> dpsgd.Recipe:
+        return dpsgd.Recipe(
+            sampler=config.privacy.sampler,
+            records=config.privacy.records,
+            sample_size=terms.sample_size(round_),
+            clip_norm=config.privacy.clip_norm,
+            noise_multiplier=config.privacy.noise_multiplier,
+            grid_exponent=terms.grid_exponent,
+        )
+
+    for size_round in sorted({terms.sample_size(round_): round_ for round_ in range(len(terms.sample_sizes))}.values()):
+        trainer.prepare(recipe(size_round))
+    return lambda parameters, round_, stream: trainer.round(parameters, recipe(round_), stream)
+
+
+def _commit(book: Ledger, terms: Terms, digest: bytes, config: ClientConfig, model: Model) -> Committed:
+    """Commits the whole schedule before the first round, or checks that it is the one committed earlier."""
+    proposal = commitment.propose(terms, digest, config, model)
+    committed = book.committed(digest)
+    if committed is not None:
+        commitment.check_unchanged(committed, proposal, config)
+    else:
+        claim = commitment.claim(proposal)
+        committed = commitment.check_affordable(claim, proposal, config, commitment.budget(book.init, book.runs()))
+        book.commit(committed)
+    structlog.get_logger().info(
+        "committed",
+        rounds=committed.rounds,
+        claim=dict(committed.claim),
+        noise_multiplier=config.privacy.noise_multiplier,
+        timing=report.TIMING_NOTE[committed.timing],
+    )
+    return committed
+
+
+class _Stopping:
+    """Remembers that somebody asked to stop, and passes it on to whoever listens."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._listeners: list[Callable[[], None]] = []
+
+    def call(self, listener: Callable[[], None]) -> None:
+        """Calls the listener when a signal comes; at once if one has come."""
+        self._listeners.append(listener)
+        if self.event.is_set():
+            listener()
+
+    def set(self, number: int, frame: object) -> None:
+        """Handles a signal."""
+        del number, frame
+        self.event.set()
+        for listener in self._listeners:
+            listener()
+
+
+@contextmanager
+def _signals() -> Iterator[_Stopping]:
+    """Turns SIGTERM and SIGINT into a wish to stop, in the main thread; elsewhere signals are somebody else's."""
+    stopping = _Stopping()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopping
+        return
+    before = {number: signal.signal(number, stopping.set) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def dumps(document: object) -> str:
+    """Returns a document as the JSON that --json prints."""
+    return json.dumps(document, indent=2, allow_nan=False)
