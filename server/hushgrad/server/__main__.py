@@ -1,0 +1,31 @@
+"""The command hushgrad-server: parses, runs, and turns errors into one line and an exit code."""
+
+import sys
+
+import click
+from hushgrad.server import commands
+from hushgrad.server.errors import ServerError
+from hushgrad.wire.errors import ContractError
+
+
+def main() -> None:
+    """Runs the command line and exits: 0 done, 2 bad input, 4 unreachable, 1 anything else."""
+    try:
+        commands.group.main(prog_name="hushgrad-server", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        sys.exit(2)
+    except click.Abort:
+        sys.exit(1)
+    except ServerError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except ContractError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

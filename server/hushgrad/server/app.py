@@ -1,0 +1,259 @@
+"""One server process: opens the state, serves until a signal, the end of the federation or a failed store, and stops.
+
+Contains the order of starting and stopping, and the gRPC settings.
+"""
+
+import asyncio
+import hashlib
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from hushgrad.server import aggregation, initialize
+from hushgrad.server import config as config_module
+from hushgrad.server import database as database_module
+from hushgrad.server.aggregation import Published
+from hushgrad.server.config import ServerConfig
+from hushgrad.server.database import Database
+from hushgrad.server.errors import InputError, StoreError
+from hushgrad.server.federation import Federation
+from hushgrad.server.folder import StateFolder
+from hushgrad.server.host import Host
+from hushgrad.server.model_service import SERVICE_NAME, ModelService
+from hushgrad.server.records import Receipt, Snapshot, State
+from hushgrad.server.services import Gate, MembershipService, StatusService, TermsService
+from hushgrad.server.spool import Spool
+from hushgrad.server.store import Store
+from hushgrad.server.update_service import MAX_STREAMS, UpdateService
+from hushgrad.server.watch import Publisher
+from hushgrad.v1 import membership_pb2_grpc, status_pb2_grpc, terms_pb2_grpc, updates_pb2_grpc
+from hushgrad.wire import terms as wire_terms
+
+CHANNEL_OPTIONS: Final = (
+    # Without it a second server would silently share the port.
+    ("grpc.so_reuseport", 0),
+    # The name with "recv" in it, which the C macro suggests, is silently ignored.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    # Connections outlive certificates; a new handshake every hour does not.
+    ("grpc.max_connection_age_ms", 3_600_000),
+    ("grpc.max_connection_age_grace_ms", 60_000),
+)
+_QUIET_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.1
+_SPOOL_UPLOADS: Final = 4 * MAX_STREAMS
+
+
+def run(config: ServerConfig, log: Any, *, terms_path: Path | None = None) -> None:
+    """Serves until told to stop; returns when everything is durable.
+
+    Args:
+        config: with an absolute state folder.
+        terms_path: a terms file that must agree with the state.
+
+    Raises:
+        InputError: if state, terms or address cannot be used.
+        StoreError: if the store failed.
+    """
+    import uvloop
+
+    folder = StateFolder(Path(config.state))
+    if not folder.database.exists():
+        # Says what is wrong without making folders in the wrong place.
+        Database.open(folder)
+    folder.make()
+    folder.lock()
+    database = Database.open(folder)
+    try:
+        if terms_path is not None:
+            initialize.check_terms_file(database_module.stored_terms(database), terms_path, folder)
+        database_module.remove_orphans(folder, database)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_Server(config, folder, database, log).serve())
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(f"the state in {folder.root} cannot be used: {error}") from error
+    finally:
+        database.close()
+        folder.unlock()
+
+
+class _FailStopArchive:
+    """Looks old receipts up; an error ends the process like any other error of the store."""
+
+    def __init__(self, database: Database, on_failure: Callable[[StoreError], None]) -> None:
+        self._database = database
+        self._on_failure = on_failure
+
+    def find(self, participant: str, round_: int) -> Receipt | None:
+        return self._guarded(lambda: self._database.find(participant, round_))
+
+    def find_row(self, participant: str, sequence: int) -> Receipt | None:
+        return self._guarded(lambda: self._database.find_row(participant, sequence))
+
+    def _guarded(self, look_up: Callable[[], Receipt | None]) -> Receipt | None:
+        try:
+            return look_up()
+        except sqlite3.Error as error:
+            failure = StoreError(f"the store failed, stopping: {error}")
+            self._on_failure(failure)
+            raise failure from error
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class _Server:
+    """The parts of one running server, in the order in which they start and stop."""
+
+    def __init__(self, config: ServerConfig, folder: StateFolder, database: Database, log: Any) -> None:
+        self._config = config
+        self._folder = folder
+        self._database = database
+        self._log = log
+        self._failure: StoreError | None = None
+        self._stop = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Serves; see `run`."""
+        loop = asyncio.get_running_loop()
+        terms_bytes = self._database.terms_bytes()
+        terms, terms_digest = wire_terms.from_bytes(terms_bytes), wire_terms.digest(terms_bytes)
+        snapshot = self._database.snapshot(terms)
+        first_start = self._note_first_start()
+        self._publisher = Publisher(
+            server_epoch=self._database.server_epoch(),
+            final_version=terms.final_version,
+            max_inline_model_bytes=terms.limits.max_inline_model_bytes,
+            max_chunk_bytes=terms.limits.max_chunk_bytes,
+            heartbeat_seconds=self._config.heartbeat_seconds,
+        )
+        self._publisher.publish(*self._last_published(snapshot))
+        archive = _FailStopArchive(Database.open(self._folder, read_only=True), self._fail)
+        federation = Federation(
+            terms, terms_digest, snapshot, archive, now=loop.time(), since_first_start=time.time() - first_start
+        )
+        keep_versions = 0 if self._config.keep_sealed else self._config.keep_versions
+        self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail)
+        self._host = Host(federation, self._store, self._publisher, self._log, keep_sealed=self._config.keep_sealed)
+        self._gate = Gate()
+        self._models = ModelService(
+            self._publisher, lambda: Database.open(self._folder, read_only=True), terms_digest, self._gate
+        )
+        spool = Spool(self._folder.spool, _SPOOL_UPLOADS * 4 * terms.parameters)
+        server = grpc.aio.server(options=CHANNEL_OPTIONS)
+        terms_pb2_grpc.add_TermsServiceServicer_to_server(
+            TermsService(terms_bytes, terms_digest, self._publisher, self._gate), server
+        )
+        membership_pb2_grpc.add_MembershipServiceServicer_to_server(
+            MembershipService(self._host, terms, self._publisher, self._gate), server
+        )
+        updates_pb2_grpc.add_UpdateServiceServicer_to_server(
+            UpdateService(self._host, terms, spool, self._publisher, self._gate), server
+        )
+        status_pb2_grpc.add_StatusServiceServicer_to_server(
+            StatusService(self._host, terms, terms_digest, self._publisher), server
+        )
+        server.add_generic_rpc_handlers((self._models.handler(),))
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        try:
+            await self._serve_on(server)
+        finally:
+            self._store.close()
+            archive.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _serve_on(self, server: grpc.aio.Server) -> None:
+        address = self._bind(server)
+        loop = asyncio.get_running_loop()
+        for signal_ in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_, self._stop.set)
+        self._host.begin()
+        await server.start()
+        await self._tell_health(health_pb2.HealthCheckResponse.SERVING)
+        self._log.info("listening", address=address)
+        stop = asyncio.create_task(self._stop.wait())
+        end = asyncio.create_task(self._linger())
+        await asyncio.wait((stop, end), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        end.cancel()
+        await self._drain(server)
+
+    def _bind(self, server: grpc.aio.Server) -> str:
+        host, port = config_module.split_address(self._config.listen)
+        try:
+            bound = server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError as error:
+            raise InputError(
+                f"cannot listen on {host}:{port}; another program uses the port, or the address is not this machine's"
+            ) from error
+        return f"{host}:{bound}"
+
+    async def _drain(self, server: grpc.aio.Server) -> None:
+        """Stops in the order that lets every caller know: health, watchers, new calls, commits, open calls."""
+        self._gate.is_open = False
+        await self._tell_health(health_pb2.HealthCheckResponse.NOT_SERVING)
+        if self._failure is not None:
+            await server.stop(0)
+            return
+        self._log.info("stopping")
+        self._publisher.go_away()
+        try:
+            await self._store.barrier()
+        except StoreError:
+            await server.stop(0)
+            return
+        await server.stop(self._config.drain_seconds)
+
+    async def _linger(self) -> None:
+        """Returns when the federation has ended and nobody needs this server any longer."""
+        await self._host.ended.wait()
+        loop = asyncio.get_running_loop()
+        ended_at = loop.time()
+        limit = self._config.linger_seconds
+        while not self._is_done(ended_at, loop.time()):
+            if limit > 0 and loop.time() - ended_at >= limit:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _is_done(self, ended_at: float, now: float) -> bool:
+        if now - max(ended_at, self._gate.last_call_at) < _QUIET_SECONDS or self._publisher.watchers > 0:
+            return False
+        participants = self._host.federation.participants
+        return all(
+            participant.state is State.LEFT or participant.name in self._models.told_the_end
+            for participant in participants
+        )
+
+    def _fail(self, error: StoreError) -> None:
+        self._failure = error
+        self._stop.set()
+
+    async def _tell_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
+        services = ("TermsService", "MembershipService", "UpdateService", "StatusService")
+        for name in ("", SERVICE_NAME, *(f"hushgrad.v1.{service}" for service in services)):
+            await self._health.set(name, status)
+
+    def _note_first_start(self) -> float:
+        self._database.begin()
+        first_start = self._database.first_start(time.time())
+        self._database.commit()
+        return first_start
+
+    def _last_published(self, snapshot: Snapshot) -> tuple[Published, bytes]:
+        found = self._database.model(snapshot.version)
+        if found is None:
+            raise StoreError(f"{self._folder.database} lacks version {snapshot.version}; restore it from a backup")
+        total, count = snapshot.average_sum, snapshot.average_count
+        averaged = None if total is None else aggregation.mean(total, count)
+        published = Published(snapshot.version, found[0], found[1], snapshot.array, total, count, averaged)
+        return published, b"" if averaged is None else hashlib.sha256(averaged).digest()

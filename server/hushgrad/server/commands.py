@@ -1,0 +1,118 @@
+"""The verbs of hushgrad-server. Each imports what it needs when it is called, so that help costs nothing."""
+
+import json
+from pathlib import Path
+
+import click
+from hushgrad.server.errors import InputError, UnreachableError
+
+_CONFIG = click.option(
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path),
+    default=Path("server.toml"),
+    show_default=True,
+    help="Configuration file.",
+)
+_STATE = click.option("--state", type=click.Path(path_type=Path), help="State folder, in place of the configuration's.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def group() -> None:
+    """The server of a private federation: adds noised updates to one model and publishes it."""
+
+
+@group.command()
+@_CONFIG
+@_STATE
+@click.option("--terms", "terms_path", type=click.Path(path_type=Path), required=True, help="Terms file.")
+@click.option("--initial", type=click.Path(path_type=Path), help="Version 0 as .safetensors; zeros without it.")
+@_JSON
+def init(config_path: Path, state: Path | None, terms_path: Path, initial: Path | None, as_json: bool) -> None:
+    """Make the state of a new federation and print the digest of its terms."""
+    from hushgrad.server import config, initialize
+    from hushgrad.server.folder import StateFolder
+
+    folder = StateFolder(Path(config.load(config_path, state=state).state))
+    done = initialize.initialize(folder, terms_path, initial)
+    if as_json:
+        click.echo(
+            json.dumps({"terms_digest": done.terms_digest.hex(), "state": str(folder.root), "was_new": done.was_new})
+        )
+        return
+    if done.was_new:
+        click.echo(f"made the state of federation {done.terms.federation} in {folder.root}")
+    else:
+        click.echo(f"federation {done.terms.federation} exists in {folder.root} with the same terms; nothing changed")
+    click.echo(f"terms digest {done.terms_digest.hex()}")
+
+
+@group.command()
+@_CONFIG
+@_STATE
+@click.option("--listen", help="host:port, in place of the configuration's.")
+@click.option(
+    "--terms", "terms_path", type=click.Path(path_type=Path), help="Refuse to start unless these are the terms."
+)
+@click.option("--log-format", type=click.Choice(["console", "json"]), default="console", show_default=True)
+def run(config_path: Path, state: Path | None, listen: str | None, terms_path: Path | None, log_format: str) -> None:
+    """Serve until stopped, or until the federation has ended and everybody has its last model."""
+    from hushgrad.server import app, config, logs
+
+    settings = config.load(config_path, listen=listen, state=state)
+    app.run(settings, logs.configure("json" if log_format == "json" else "console"), terms_path=terms_path)
+
+
+@group.command()
+@click.argument("address")
+@_JSON
+def status(address: str, as_json: bool) -> None:
+    """Tell how the federation at ADDRESS (host:port) is doing."""
+    import grpc
+    from hushgrad.server import config
+    from hushgrad.server.plain_status import plain_status, state_name
+    from hushgrad.v1 import status_pb2, status_pb2_grpc
+
+    config.split_address(address)
+    with grpc.insecure_channel(address) as channel:
+        try:
+            answer = status_pb2_grpc.StatusServiceStub(channel).GetStatus(status_pb2.GetStatusRequest(), timeout=5)
+        except grpc.RpcError as error:
+            raise UnreachableError(f"no server answers at {address} ({error.code().name})") from error
+    if as_json:
+        click.echo(json.dumps(plain_status(answer)))
+        return
+    phase = status_pb2.Phase.Name(answer.phase).removeprefix("PHASE_").lower()
+    click.echo(f"{answer.federation}: {phase}, version {answer.server.newest_version} of {answer.final_version}")
+    if answer.waiting_for:
+        click.echo(answer.waiting_for)
+    for one in answer.participants:
+        click.echo(
+            f"  {one.participant}: {state_name(one.participation.state)}, owes round "
+            f"{one.next_owed_round}, {one.updates_accepted} updates, {one.updates_duplicate} repeats, "
+            f"{one.updates_invalid} invalid, {one.rounds_without_update} rounds without update"
+        )
+
+
+@group.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@_CONFIG
+@_STATE
+@_JSON
+def export(directory: Path, config_path: Path, state: Path | None, as_json: bool) -> None:
+    """Write terms, models, manifests and receipts into DIRECTORY as plain files."""
+    from hushgrad.server import config
+    from hushgrad.server import export as export_module
+    from hushgrad.server.folder import StateFolder
+
+    if directory.exists() and not directory.is_dir():
+        raise InputError(f"{directory} must be a folder")
+    counts = export_module.export(StateFolder(Path(config.load(config_path, state=state).state)), directory)
+    if as_json:
+        click.echo(json.dumps(counts))
+    else:
+        click.echo(
+            f"wrote {counts['versions']} versions, {counts['receipts']} receipts and {counts['sealed']} sealed updates "
+            f"to {directory}"
+        )

@@ -1,0 +1,78 @@
+"""server.toml: how people configure one server."""
+
+from pathlib import Path
+
+import msgspec
+from hushgrad.server.errors import InputError
+
+
+class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole server.toml. Nothing in it changes what the federation computes or promises; that is in the terms.
+
+    Attributes:
+        listen: host:port; port 0 picks a free one.
+        state: folder of the server's state, relative to the file.
+        keep_sealed: also keep the sealed bytes of every update; then all versions are kept.
+        keep_versions: how many published versions stay available; 0 for all.
+        heartbeat_seconds: how often an idle watch hears from the server.
+        drain_seconds: how long calls in progress may take when the server stops.
+        linger_seconds: after the end, how long to stay for those who have not fetched the last model; 0 for ever.
+    """
+
+    listen: str = "127.0.0.1:7443"
+    state: str = "server"
+    keep_sealed: bool = False
+    keep_versions: int = 100
+    heartbeat_seconds: float = 5.0
+    drain_seconds: float = 5.0
+    linger_seconds: float = 30.0
+
+
+def load(path: Path, *, listen: str | None = None, state: Path | None = None) -> ServerConfig:
+    """Reads a server.toml; `state` of the result is absolute.
+
+    Args:
+        listen: takes the place of the file's.
+        state: takes the place of the file's; relative to the working directory.
+
+    Raises:
+        InputError: if the file cannot be read, or a key is unknown, ill-typed or out of range.
+    """
+    try:
+        config = msgspec.toml.decode(path.read_bytes(), type=ServerConfig)
+    except OSError as error:
+        raise InputError(f"configuration {path} cannot be read: {error.strerror}") from error
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InputError(f"configuration {path}: {error}") from error
+    folder = state.absolute() if state is not None else path.absolute().parent / config.state
+    config = msgspec.structs.replace(config, listen=listen or config.listen, state=str(folder))
+    _check(config, path)
+    return config
+
+
+def _check(config: ServerConfig, path: Path) -> None:
+    split_address(config.listen)
+    if config.keep_versions < 0:
+        raise InputError(f"configuration {path}: keep_versions must be >= 0, found {config.keep_versions}")
+    if not 0.05 <= config.heartbeat_seconds <= 3600:
+        raise InputError(
+            f"configuration {path}: heartbeat_seconds must be 0.05 to 3600, found {config.heartbeat_seconds}"
+        )
+    for what, value in (("drain_seconds", config.drain_seconds), ("linger_seconds", config.linger_seconds)):
+        if not 0 <= value < float("inf"):
+            raise InputError(f"configuration {path}: {what} must be finite and >= 0, found {value}")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Returns (host, port) of host:port; an IPv6 host keeps its brackets.
+
+    Raises:
+        InputError: if it is no such address.
+
+    >>> split_address("127.0.0.1:7443")
+    ('127.0.0.1', 7443)
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InputError(f"an address must be host:port with port 0 to 65535, found {address!r}")
+    return host, int(port)

@@ -1,0 +1,501 @@
+"""The server's SQLite database: its schema, and what is read from and written to it in one transaction.
+
+Knows no threads, no event loop and no protocol rule. Small arrays live in rows, large ones in immutable files; both are
+verified by SHA-256 when read.
+"""
+
+import base64
+import hashlib
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from hushgrad.server import folder as folder_module
+from hushgrad.server.aggregation import Published
+from hushgrad.server.errors import InputError, StoreError
+from hushgrad.server.folder import StateFolder
+from hushgrad.server.records import (
+    Disposition,
+    History,
+    ParticipantRecord,
+    Receipt,
+    Record,
+    Snapshot,
+    State,
+    remembered_from,
+)
+from hushgrad.wire import grid
+from hushgrad.wire import terms as wire_terms
+from hushgrad.wire.terms import Terms
+
+APPLICATION_ID = int.from_bytes(b"HGsv", "big")
+SCHEMA_VERSION = 1
+LARGEST_ROW_BYTES = 256 * 1024
+"""Arrays above this are files: SQLite writes a large row several times, a file once."""
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE participants (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE receipts (
+    participant TEXT NOT NULL,
+    round INTEGER NOT NULL,
+    digest BLOB,
+    sequence INTEGER,
+    previous_head BLOB NOT NULL,
+    head BLOB NOT NULL,
+    disposition TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    included_in INTEGER,
+    PRIMARY KEY (participant, round)
+) WITHOUT ROWID;
+CREATE INDEX receipts_by_row ON receipts (participant, sequence);
+CREATE INDEX receipts_by_version ON receipts (included_in);
+CREATE TABLE versions (
+    version INTEGER PRIMARY KEY,
+    previous INTEGER NOT NULL,
+    sha256 BLOB NOT NULL,
+    model BLOB,
+    file TEXT
+);
+CREATE TABLE arrays (
+    name TEXT PRIMARY KEY,
+    version INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    sha256 BLOB NOT NULL,
+    data BLOB,
+    file TEXT
+) WITHOUT ROWID;
+"""
+
+_PUT_RECEIPT = """
+INSERT INTO receipts
+    (participant, round, digest, sequence, previous_head, head, disposition, reason, included_in)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)
+ON CONFLICT (participant, round) DO UPDATE SET
+    digest = excluded.digest, sequence = excluded.sequence, previous_head = excluded.previous_head,
+    head = excluded.head, disposition = excluded.disposition, reason = excluded.reason, included_in = NULL
+"""
+_GET_RECEIPTS = (
+    "SELECT participant, round, digest, sequence, previous_head, head, disposition, reason, included_in FROM receipts "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """One published version as it is stored. `model` is None when it is not kept any longer."""
+
+    version: int
+    previous: int
+    sha256: bytes
+    is_kept: bool
+
+
+class Database:
+    """One connection to the database of a state folder. Used by one thread at a time."""
+
+    def __init__(self, folder: StateFolder, connection: sqlite3.Connection) -> None:
+        self._folder = folder
+        self._connection = connection
+        self._unsynced: set[Path] = set()
+
+    @classmethod
+    def open(cls, folder: StateFolder, *, read_only: bool = False) -> Self:
+        """Opens the database.
+
+        Raises:
+            InputError: if it is missing, empty, or not one of this program's.
+        """
+        path = folder.database
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise InputError(
+                f"no server state in {folder.root} ({error.strerror}); make it with: hushgrad-server init"
+            ) from error
+        if size == 0:
+            raise InputError(f"{path} is empty; restore it from a backup, or make a new state in another folder")
+        try:
+            connection = _connect(path)
+            _check_identity(connection, path)
+            if read_only:
+                connection.execute("PRAGMA query_only = ON")
+        except sqlite3.Error as error:
+            raise InputError(f"{path} cannot be opened as a server's database: {error}") from error
+        return cls(folder, connection)
+
+    def close(self) -> None:
+        """Closes the connection."""
+        self._connection.close()
+
+    # Transactions
+
+    def begin(self) -> None:
+        """Begins a transaction; takes the write lock at once."""
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def begin_reading(self) -> None:
+        """Begins a transaction in which all reads see one state; close() ends it."""
+        self._connection.execute("BEGIN")
+
+    def commit(self) -> None:
+        """Makes the transaction durable."""
+        self._connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Undoes the transaction, as far as the disk still allows it."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    # Writing, inside a transaction
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Writes receipts and participants."""
+        for record in records:
+            if isinstance(record, Receipt):
+                # A receipt that is still open reads as INCLUDED without a version.
+                disposition = record.disposition or Disposition.INCLUDED
+                self._connection.execute(
+                    _PUT_RECEIPT,
+                    (
+                        record.participant,
+                        record.round,
+                        record.digest,
+                        record.sequence,
+                        record.previous_head,
+                        record.head,
+                        disposition.value,
+                        record.reason,
+                    ),
+                )
+            else:
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO participants VALUES (?, ?)", (record.name, _participant_to_json(record))
+                )
+
+    def write_sealed(self, participant: str, round_: int, header: bytes, payload: bytes | memoryview) -> None:
+        """Writes the sealed bytes of an update; they become durable with the next checkpoint, not before."""
+        path = self._folder.sealed / participant / f"{round_}.update"
+        path.parent.mkdir(exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(header)
+            file.write(payload)
+        self._unsynced.add(path)
+
+    def checkpoint(
+        self,
+        published: Published,
+        previous: int,
+        folded: Iterable[tuple[str, int]],
+        participants: Iterable[ParticipantRecord],
+        keep_versions: int,
+    ) -> list[Path]:
+        """Writes one checkpoint; returns the files to remove after the commit.
+
+        Args:
+            keep_versions: how many published versions stay available; 0 for all. Version 0 always stays.
+        """
+        self._sync_sealed()
+        version = published.version
+        obsolete = [
+            self._folder.arrays / file for (file,) in self._connection.execute("SELECT file FROM arrays") if file
+        ]
+        self._put_array("array", version, 1, published.array.astype("<i8", copy=False).tobytes())
+        if published.average_sum is not None:
+            data = published.average_sum.astype("<f8", copy=False).tobytes()
+            self._put_array("average_sum", version, published.average_count, data)
+        model, file = self._place(f"model-{version}", published.model, published.sha256)
+        self._connection.execute(
+            "INSERT INTO versions VALUES (?, ?, ?, ?, ?)", (version, previous, published.sha256, model, file)
+        )
+        self._connection.executemany(
+            "UPDATE receipts SET included_in = ? WHERE participant = ? AND round = ?",
+            [(version, participant, round_) for participant, round_ in folded],
+        )
+        self.write(participants)
+        if keep_versions > 0:
+            obsolete += self._drop_versions(keep_versions)
+        return obsolete
+
+    def _put_array(self, name: str, version: int, count: int, data: bytes) -> None:
+        sha256 = hashlib.sha256(data).digest()
+        row, file = self._place(f"{name}-{version}", data, sha256)
+        self._connection.execute(
+            "INSERT OR REPLACE INTO arrays VALUES (?, ?, ?, ?, ?, ?)", (name, version, count, sha256, row, file)
+        )
+
+    def _place(self, name: str, data: bytes, sha256: bytes) -> tuple[bytes | None, str | None]:
+        if len(data) <= LARGEST_ROW_BYTES:
+            return data, None
+        file = f"{name}-{sha256.hex()[:16]}"
+        folder_module.write_durably(self._folder.arrays / file, data)
+        return None, file
+
+    def _drop_versions(self, keep: int) -> list[Path]:
+        oldest = self._connection.execute(
+            "SELECT version FROM versions ORDER BY version DESC LIMIT 1 OFFSET ?", (keep - 1,)
+        ).fetchone()
+        if oldest is None:
+            return []
+        bounds = "version > 0 AND version < ? AND (model IS NOT NULL OR file IS NOT NULL)"
+        files = self._connection.execute(f"SELECT file FROM versions WHERE {bounds}", oldest).fetchall()
+        self._connection.execute(f"UPDATE versions SET model = NULL, file = NULL WHERE {bounds}", oldest)
+        return [self._folder.arrays / file for (file,) in files if file]
+
+    def _sync_sealed(self) -> None:
+        for path in self._unsynced:
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+        for folder in {path.parent for path in self._unsynced}:
+            folder_module.sync_directory(folder)
+        if self._unsynced:
+            folder_module.sync_directory(self._folder.sealed)
+        self._unsynced.clear()
+
+    def first_start(self, wall_seconds: float) -> float:
+        """Returns when a server first started on this state, in wall-clock seconds; notes it if this is the first."""
+        row = self._connection.execute("SELECT value FROM meta WHERE key = 'first_start'").fetchone()
+        if row is not None:
+            return float(row[0])
+        self._connection.execute("INSERT INTO meta VALUES ('first_start', ?)", (wall_seconds,))
+        return wall_seconds
+
+    # Reading
+
+    def terms_bytes(self) -> bytes:
+        """Returns the terms, byte for byte as they were made."""
+        return bytes(self._meta("terms"))
+
+    def server_epoch(self) -> int:
+        """Returns how often this state was restored from a backup, plus 1."""
+        return int(self._meta("server_epoch"))
+
+    def _meta(self, key: str) -> Any:
+        row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            raise StoreError(f"{self._folder.database} lacks its {key}; restore it from a backup")
+        return row[0]
+
+    def snapshot(self, terms: Terms) -> Snapshot:
+        """Reads what a server begins with.
+
+        Raises:
+            StoreError: if an array is missing or damaged.
+        """
+        found = self._array("array", "<i8")
+        if found is None:
+            raise StoreError(f"{self._folder.database} lacks its checkpoint; restore it from a backup")
+        array, version, _ = found
+        average = self._array("average_sum", "<f8")
+        first = remembered_from(version, window=terms.window, publish_every=terms.publish_every)
+        rows = self._connection.execute(
+            f"{_GET_RECEIPTS} WHERE round >= ? OR (digest IS NOT NULL AND included_in IS NULL AND disposition != ?)",
+            (first, Disposition.INVALID.value),
+        )
+        return Snapshot(
+            version=version,
+            array=array,
+            average_sum=None if average is None else average[0],
+            average_count=0 if average is None else average[2],
+            participants=tuple(
+                _participant_from_json(body)
+                for (body,) in self._connection.execute("SELECT body FROM participants ORDER BY name")
+            ),
+            receipts=tuple(_open(_receipt(row)) for row in rows),
+            histories=self._histories(first),
+        )
+
+    def _array(self, name: str, dtype: str) -> tuple[npt.NDArray, int, int] | None:
+        row = self._connection.execute(
+            "SELECT version, count, sha256, data, file FROM arrays WHERE name = ?", (name,)
+        ).fetchone()
+        if row is None:
+            return None
+        version, count, sha256, data, file = row
+        return np.frombuffer(self._read(name, data, file, sha256), dtype), version, count
+
+    def _read(self, name: str, data: bytes | None, file: str | None, sha256: bytes) -> bytes:
+        if file is not None:
+            return folder_module.read_verified(self._folder.arrays / file, sha256)
+        return folder_module.verified(data or b"", sha256, f"{name} in {self._folder.database}")
+
+    def _histories(self, first: int) -> dict[str, History]:
+        rows = self._connection.execute(
+            """
+            SELECT participant, SUM(disposition = 'INCLUDED'), SUM(disposition = 'INVALID'),
+                SUM(disposition IN ('SKIPPED', 'VOID', 'LOST')),
+                MAX(CASE WHEN digest IS NOT NULL THEN round + 1 ELSE 0 END),
+                IFNULL(MAX(sequence), 0),
+                IFNULL(MAX(CASE WHEN round < ? THEN sequence END), 0)
+            FROM receipts GROUP BY participant
+            """,
+            (first,),
+        ).fetchall()
+        histories = {}
+        for name, accepted, invalid, without, received, sequence, forgotten in rows:
+            latest = self.find_row(name, sequence)
+            head = latest.head if latest is not None else b""
+            histories[name] = History(accepted, invalid, without, received, sequence, head, forgotten)
+        return histories
+
+    def find(self, participant: str, round_: int) -> Receipt | None:
+        """See `Archive.find`."""
+        row = self._connection.execute(
+            f"{_GET_RECEIPTS} WHERE participant = ? AND round = ?", (participant, round_)
+        ).fetchone()
+        return None if row is None else _receipt(row)
+
+    def find_row(self, participant: str, sequence: int) -> Receipt | None:
+        """See `Archive.find_row`."""
+        row = self._connection.execute(
+            f"{_GET_RECEIPTS} WHERE participant = ? AND sequence = ?", (participant, sequence)
+        ).fetchone()
+        return None if row is None else _receipt(row)
+
+    def receipts(self) -> Iterator[Receipt]:
+        """Yields all receipts, ordered by participant, then round."""
+        return map(_receipt, self._connection.execute(f"{_GET_RECEIPTS} ORDER BY participant, round"))
+
+    def versions(self) -> list[StoredVersion]:
+        """Returns all published versions in order."""
+        rows = self._connection.execute(
+            "SELECT version, previous, sha256, model IS NOT NULL OR file IS NOT NULL FROM versions ORDER BY version"
+        )
+        return [StoredVersion(version, previous, sha256, bool(kept)) for version, previous, sha256, kept in rows]
+
+    def model(self, version: int) -> tuple[bytes, bytes] | None:
+        """Returns (float32 bytes, SHA-256) of a published version; None when it is not kept.
+
+        Raises:
+            StoreError: if it is damaged.
+        """
+        row = self._connection.execute(
+            "SELECT sha256, model, file FROM versions WHERE version = ?", (version,)
+        ).fetchone()
+        if row is None or (row[1] is None and row[2] is None):
+            return None
+        sha256, model, file = row
+        return self._read(f"version {version}", model, file, sha256), sha256
+
+    def manifest(self, version: int) -> tuple[int, list[Receipt]] | None:
+        """Returns (previous version, receipts that this version adds); None when it is not published."""
+        row = self._connection.execute("SELECT previous FROM versions WHERE version = ?", (version,)).fetchone()
+        if row is None:
+            return None
+        rows = self._connection.execute(
+            f"{_GET_RECEIPTS} WHERE included_in = ? ORDER BY participant, round", (version,)
+        )
+        return int(row[0]), [_receipt(found) for found in rows]
+
+    def array_files(self) -> set[str]:
+        """Returns the names of the files in the arrays folder that rows refer to."""
+        rows = self._connection.execute("SELECT file FROM arrays UNION SELECT file FROM versions")
+        return {file for (file,) in rows if file}
+
+
+def create(folder: StateFolder, terms: Terms, terms_bytes: bytes, initial_model: npt.NDArray[np.float32]) -> None:
+    """Makes the database of a new federation, in whole or not at all. The folder exists and is locked."""
+    temporary = folder.database.with_name(folder_module.DATABASE_NAME + ".new")
+    temporary.unlink(missing_ok=True)
+    array = grid.initial_array(initial_model, grid_exponent=terms.grid_exponent, step_exponent=terms.step_exponent)
+    model = grid.published_model(array, grid_exponent=terms.grid_exponent, step_exponent=terms.step_exponent)
+    model_bytes = model.astype("<f4", copy=False).tobytes()
+    sha256 = hashlib.sha256(model_bytes).digest()
+    connection = _connect(temporary)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.executescript(_SCHEMA)
+        database = Database(folder, connection)
+        database.begin()
+        connection.execute("INSERT INTO meta VALUES ('terms', ?), ('server_epoch', 1)", (terms_bytes,))
+        database.checkpoint(Published(0, model_bytes, sha256, array, None, 0, None), 0, (), (), 0)
+        database.commit()
+    finally:
+        connection.close()
+    temporary.rename(folder.database)
+    folder_module.sync_directory(folder.root)
+
+
+def remove_orphans(folder: StateFolder, database: Database) -> None:
+    """Removes files that a crash left before a commit named them, and the spool, whose tail may be torn."""
+    known = database.array_files()
+    for path in folder.arrays.iterdir():
+        if path.name not in known:
+            path.unlink()
+    for path in folder.spool.iterdir():
+        path.unlink()
+
+
+def stored_terms(database: Database) -> Terms:
+    """Returns the terms of a state."""
+    return wire_terms.from_bytes(database.terms_bytes())
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+    if application_id != APPLICATION_ID:
+        raise InputError(f"{path} is another program's database; give the folder of a hushgrad server")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != SCHEMA_VERSION:
+        raise InputError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; update the older one")
+
+
+def _receipt(row: tuple[Any, ...]) -> Receipt:
+    participant, round_, digest, sequence, previous_head, head, disposition, reason, included_in = row
+    return Receipt(
+        participant, round_, digest, sequence, previous_head, head, Disposition(disposition), reason, included_in
+    )
+
+
+def _open(receipt: Receipt) -> Receipt:
+    """Takes the disposition from a receipt whose content did not reach a checkpoint."""
+    if receipt.disposition is Disposition.INCLUDED and receipt.included_in is None:
+        return Receipt(
+            receipt.participant,
+            receipt.round,
+            receipt.digest,
+            receipt.sequence,
+            receipt.previous_head,
+            receipt.head,
+        )
+    return receipt
+
+
+def _participant_to_json(record: ParticipantRecord) -> str:
+    return json.dumps(
+        {
+            "name": record.name,
+            "state": record.state.name,
+            "session": record.session,
+            "joins": [[base64.b64encode(join_id).decode(), session] for join_id, session in record.joins],
+            "intervals": record.intervals,
+            "suspensions": record.suspensions,
+            "duplicates": record.duplicates,
+        }
+    )
+
+
+def _participant_from_json(body: str) -> ParticipantRecord:
+    fields = json.loads(body)
+    return ParticipantRecord(
+        name=fields["name"],
+        state=State[fields["state"]],
+        session=fields["session"],
+        joins=tuple((base64.b64decode(join_id), session) for join_id, session in fields["joins"]),
+        intervals=tuple((entry, exit_) for entry, exit_ in fields["intervals"]),
+        suspensions=fields["suspensions"],
+        duplicates=fields["duplicates"],
+    )

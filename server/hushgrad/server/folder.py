@@ -1,0 +1,109 @@
+"""The folder of a server's state: what lies where, the lock that one process holds for life, and durable files.
+
+Knows no rows and no protocol.
+"""
+
+import fcntl
+import hashlib
+import os
+from pathlib import Path
+
+from hushgrad.server.errors import InputError, StoreError
+
+DATABASE_NAME = "server.sqlite"
+
+
+class StateFolder:
+    """Paths below one state folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.database = root / DATABASE_NAME
+        self.arrays = root / "arrays"
+        self.spool = root / "spool"
+        self.sealed = root / "sealed"
+        self._lock: int | None = None
+
+    def make(self) -> None:
+        """Makes the folder and its sub-folders.
+
+        Raises:
+            InputError: if that is not possible.
+        """
+        try:
+            for folder in (self.root, self.arrays, self.spool, self.sealed):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"state folder {self.root} cannot be made: {error.strerror}") from error
+
+    def lock(self) -> None:
+        """Locks the folder until the process ends.
+
+        Raises:
+            InputError: if another process has it.
+        """
+        try:
+            descriptor = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise InputError(f"state folder {self.root} cannot be locked: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise InputError(
+                f"state folder {self.root} is in use by another server; stop that one, or give this one another state"
+            ) from None
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        """Gives the lock back; the end of the process does the same."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def sync_directory(folder: Path) -> None:
+    """Makes names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes | memoryview) -> None:
+    """Writes a new file so that after a crash it is there in whole or not at all: write, fsync, rename, fsync."""
+    temporary = path.with_name(path.name + ".new")
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def read_verified(path: Path, sha256: bytes) -> bytes:
+    """Reads a file whose digest is known.
+
+    Raises:
+        StoreError: if it cannot be read or has other content.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    return verified(data, sha256, str(path))
+
+
+def verified(data: bytes, sha256: bytes, what: str) -> bytes:
+    """Returns the data if its digest is right; SQLite has no checksums of its own.
+
+    Raises:
+        StoreError: if it is not.
+    """
+    found = hashlib.sha256(data).digest()
+    if found != sha256:
+        raise StoreError(
+            f"{what} is damaged: expected SHA-256 {sha256.hex()}, found {found.hex()}; restore the state from a backup"
+        )
+    return data

@@ -1,0 +1,160 @@
+"""Runs one federation on an event loop: what the cores decide is made durable, then answered, then published.
+
+The only place where the federation, the store and the publisher meet. Every event is handed to the federation and its
+records to the store in one step without awaiting, so that the order of decisions is the order of commits.
+"""
+
+import asyncio
+import hashlib
+from typing import Any
+
+from hushgrad.server.aggregation import Published
+from hushgrad.server.federation import Federation, Outcome
+from hushgrad.server.records import Answer, Caller, Receipt
+from hushgrad.server.store import Store
+from hushgrad.server.watch import Publisher
+
+_REFUSED_AS_CALLER = frozenset((Answer.WRONG_TERMS, Answer.UNKNOWN_PARTICIPANT, Answer.STALE_SESSION))
+
+
+class Host:
+    """One federation, its store and its watchers."""
+
+    def __init__(
+        self, federation: Federation, store: Store, publisher: Publisher, log: Any, *, keep_sealed: bool
+    ) -> None:
+        self.federation = federation
+        self._store = store
+        self._publisher = publisher
+        self._log = log
+        self._keep_sealed = keep_sealed
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._published_at = self._loop.time()
+        self.ended = asyncio.Event()
+        if federation.has_ended:
+            self.ended.set()
+
+    def begin(self) -> None:
+        """Does what may be due at once, after a restart for example."""
+        self._advance()
+        self._set_timer()
+
+    # Events
+
+    async def join(self, caller: Caller, join_id: bytes) -> Outcome:
+        """Opens a session, durably."""
+        outcome = self.federation.join(caller, join_id)
+        if outcome.session:
+            self._log.info("joined", participant=caller.participant, session=outcome.session)
+        return await self._changed(outcome)
+
+    async def start(self, caller: Caller, next_round: int) -> Outcome:
+        """Makes the caller active, durably."""
+        outcome = self.federation.start(caller, next_round, self._loop.time())
+        if outcome.records and outcome.participation:
+            self._log.info("started", participant=caller.participant, entry_round=outcome.participation.entry_round)
+        return await self._changed(outcome)
+
+    async def observe(self, caller: Caller, exit_round: int) -> Outcome:
+        """Lets the caller owe nothing from a round on, durably."""
+        return await self._changed(self.federation.observe(caller, exit_round, self._loop.time()))
+
+    async def leave(self, caller: Caller, exit_round: int) -> Outcome:
+        """Lets the caller go, durably."""
+        outcome = self.federation.leave(caller, exit_round, self._loop.time())
+        if outcome.records:
+            self._log.info("left", participant=caller.participant)
+        return await self._changed(outcome)
+
+    async def participation(self, caller: Caller) -> Outcome:
+        """Tells the caller how it is seen."""
+        return await self._changed(self.federation.participation(caller))
+
+    async def report(self, caller: Caller, reports: list[tuple[int, str, bytes]]) -> Outcome:
+        """Takes a participant's word on rounds, durably."""
+        return await self._changed(self.federation.report(caller, reports))
+
+    async def submit(self, caller: Caller, header: bytes, digest: bytes, payload: bytes) -> Outcome:
+        """Takes one update; returns when its fate is durable."""
+        outcome = self.federation.submit(caller, header, digest, payload)
+        if self._keep_sealed and outcome.answer is Answer.ACCEPTED:
+            self._keep(outcome.records[0], header, payload)
+        return await self._durable(outcome)
+
+    async def preview(self, caller: Caller, header: bytes, digest: bytes) -> Outcome:
+        """Decides what can be decided before the payload has arrived."""
+        return await self._durable(self.federation.preview(caller, header, digest))
+
+    def check(self, caller: Caller) -> Outcome:
+        """Tells whether terms, name and session are right."""
+        return self.federation.check(caller)
+
+    def chunk_arrived(self, caller: Caller) -> None:
+        """Notes that an upload makes progress."""
+        self.federation.chunk_arrived(caller, self._loop.time())
+
+    # Durability, versions, time
+
+    def _keep(self, record: object, header: bytes, payload: bytes) -> None:
+        if isinstance(record, Receipt):
+            name, round_ = record.participant, record.round
+            self._store.do(lambda database: database.write_sealed(name, round_, header, payload))
+
+    async def _changed(self, outcome: Outcome) -> Outcome:
+        if outcome.records:
+            self._set_timer()
+        return await self._durable(outcome)
+
+    async def _durable(self, outcome: Outcome) -> Outcome:
+        if outcome.answer in _REFUSED_AS_CALLER:
+            return outcome
+        committed = self._store.write(outcome.records)
+        if outcome.records:
+            self._advance()
+        # The caller's deadline ends its waiting, never the commit.
+        await asyncio.shield(committed)
+        return outcome
+
+    def _advance(self) -> None:
+        frozen = self.federation.freeze()
+        if frozen is not None:
+            self._store.checkpoint(frozen).add_done_callback(self._published)
+
+    def _published(self, checkpoint: asyncio.Future[Published]) -> None:
+        if checkpoint.cancelled() or checkpoint.exception() is not None:
+            return
+        published = checkpoint.result()
+        now = self._loop.time()
+        self.federation.published(published, now)
+        self._publisher.publish(published, _sha256(published.averaged))
+        self._log.info("published", version=published.version, seconds=round(now - self._published_at, 4))
+        self._published_at = now
+        if self.federation.has_ended:
+            self._log.info("ended", final_version=published.version)
+            self.ended.set()
+        self._advance()
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.federation.next_deadline()
+        if deadline < float("inf"):
+            self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        records = self.federation.tick(self._loop.time())
+        if records:
+            self._store.write(records)
+            for record in records:
+                if not isinstance(record, Receipt):
+                    self._log.warning("suspended", participant=record.name, suspensions=record.suspensions)
+        self._advance()
+        self._set_timer()
+
+
+def _sha256(data: bytes | None) -> bytes:
+    return b"" if data is None else hashlib.sha256(data).digest()

@@ -1,0 +1,182 @@
+"""The values that the cores and the store share: answers, dispositions, receipts, and what a restart begins with.
+
+Knows neither how they are decided nor how they are kept.
+"""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Answer(enum.IntEnum):
+    """The fate of a request; names and numbers are those of `Answer` in common.proto, which explains each."""
+
+    ACCEPTED = 1
+    DUPLICATE = 2
+    CONFLICT = 3
+    INVALID = 4
+    STALE = 5
+    STALE_SESSION = 6
+    TOO_FAR_AHEAD = 7
+    UNKNOWN_PARTICIPANT = 8
+    WRONG_TERMS = 9
+    RUN_ENDED = 10
+    BUSY = 11
+
+
+class State(enum.IntEnum):
+    """What a participant is to the server; numbers as in `ParticipationState` in membership.proto."""
+
+    OBSERVING = 1
+    ACTIVE = 2
+    SUSPENDED = 3
+    LEFT = 4
+
+
+class Disposition(enum.StrEnum):
+    """What became of a round. For ever, except that SKIPPED, VOID and LOST give way to an update that comes in time."""
+
+    INCLUDED = "INCLUDED"
+    INVALID = "INVALID"
+    SKIPPED = "SKIPPED"
+    VOID = "VOID"
+    LOST = "LOST"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks; see Caller in common.proto."""
+
+    terms_digest: bytes
+    participant: str
+    session: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the server knows of one round of one participant.
+
+    Attributes:
+        participant: whose round.
+        round: the round.
+        digest: digest of the sealed update, 32 bytes; None when none has arrived.
+        sequence: number of the ledger row that sealed it; None when there is none to trust.
+        previous_head: head of that ledger before the row, 32 bytes.
+        head: head after the row, as the server computes it, 32 bytes.
+        disposition: what became of the round; None when the receipt outlived its content in a crash.
+        reason: for people, why it was refused or skipped.
+        included_in: the first version whose checkpoint holds the update. In memory it is a promise from the moment of
+            folding on; in the store it is set by that checkpoint.
+    """
+
+    participant: str
+    round: int
+    digest: bytes | None = None
+    sequence: int | None = None
+    previous_head: bytes = b""
+    head: bytes = b""
+    disposition: Disposition | None = None
+    reason: str = ""
+    included_in: int | None = None
+
+    @property
+    def lacks_content(self) -> bool:
+        """Whether an update with this digest was sealed and its content is neither in the model nor refused."""
+        return self.digest is not None and self.disposition not in (Disposition.INCLUDED, Disposition.INVALID)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the participant should send the sealed bytes again."""
+        return self.lacks_content and self.disposition is not Disposition.VOID
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantRecord:
+    """What has to survive a crash of one participant, beside its receipts.
+
+    Attributes:
+        joins: the latest (join id, session) pairs, oldest first.
+        intervals: (entry, exit) of the owed rounds that are not settled, and of the latest start; exit is None while
+            every round up to the final version is owed.
+        duplicates: repeats of updates seen, as of the last checkpoint.
+    """
+
+    name: str
+    state: State
+    session: int
+    joins: tuple[tuple[bytes, int], ...]
+    intervals: tuple[tuple[int, int | None], ...]
+    suspensions: int
+    duplicates: int
+
+
+Record = Receipt | ParticipantRecord
+"""Something that must be durable before the answer that rests on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Sums over all receipts of one participant, those included that memory does not hold.
+
+    Attributes:
+        accepted, invalid, without_update: numbers of rounds by disposition.
+        rounds_received: one more than the largest round with an update.
+        sequence, head: the highest ledger row seen.
+        forgotten_sequence: the highest ledger row among the receipts that memory does not hold.
+    """
+
+    accepted: int = 0
+    invalid: int = 0
+    without_update: int = 0
+    rounds_received: int = 0
+    sequence: int = 0
+    head: bytes = b""
+    forgotten_sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a server begins with: the last checkpoint, and every receipt that memory has to hold.
+
+    Attributes:
+        version: the version of the checkpoint.
+        array: M, int64, shape (d,).
+        average_sum: sum of the published models in the running average, float64, shape (d,); None when there is none.
+        average_count: their number.
+        participants: everybody who has joined.
+        receipts: those of rounds >= `remembered_from(version, ...)` and all that lack their content.
+        histories: by participant; may lack those without receipts.
+    """
+
+    version: int
+    array: npt.NDArray[np.int64]
+    average_sum: npt.NDArray[np.float64] | None = None
+    average_count: int = 0
+    participants: tuple[ParticipantRecord, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
+    histories: Mapping[str, History] = field(default_factory=dict)
+
+
+def remembered_from(version: int, *, window: int, publish_every: int) -> int:
+    """Returns the first round whose receipts memory holds when `version` is the newest.
+
+    Two publications of margin beyond the window: a receipt is dropped from memory only after a checkpoint that was
+    queued behind it is durable, so that a look-up in the store never misses a row that is still on its way.
+    """
+    return version - window - 2 * publish_every
+
+
+class Archive(Protocol):
+    """Receipts that memory does not hold any more."""
+
+    def find(self, participant: str, round_: int) -> Receipt | None:
+        """Returns the receipt of a round, if there is one."""
+        ...
+
+    def find_row(self, participant: str, sequence: int) -> Receipt | None:
+        """Returns the receipt whose ledger row has this number, if there is one."""
+        ...

@@ -1,0 +1,205 @@
+"""The gRPC services for terms, membership and status: messages in, one call on the host, messages out.
+
+Contains no protocol decision; refuses malformed requests before they reach the host. Updates are in `update_service`,
+models in `model_service`.
+"""
+
+import asyncio
+from typing import Final
+
+import grpc
+from hushgrad.server import border
+from hushgrad.server.border import Context
+from hushgrad.server.host import Host
+from hushgrad.server.watch import Publisher
+from hushgrad.v1 import (
+    membership_pb2,
+    membership_pb2_grpc,
+    status_pb2,
+    status_pb2_grpc,
+    terms_pb2,
+    terms_pb2_grpc,
+)
+from hushgrad.wire.terms import Terms
+
+MAX_REPORTS: Final = 1000
+_FATES = {
+    membership_pb2.RoundReport.FATE_SKIPPED: "skipped",
+    membership_pb2.RoundReport.FATE_VOID: "void",
+    membership_pb2.RoundReport.FATE_HELD: "held",
+}
+
+
+class Gate:
+    """Says whether calls are still taken, and when the last one came.
+
+    Attributes:
+        is_open: false from the moment the server stops.
+        last_call_at: in the event loop's seconds.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._time = asyncio.get_running_loop().time
+        self.last_call_at = self._time()
+
+    def touch(self) -> None:
+        """Notes that a call makes progress."""
+        self.last_call_at = self._time()
+
+    async def enter(self, context: Context) -> None:
+        """Notes a call, or ends it when the server is stopping."""
+        self.touch()
+        if not self.is_open:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the server is stopping; try again later")
+
+
+class TermsService(terms_pb2_grpc.TermsServiceServicer):
+    """See TermsService in terms.proto."""
+
+    def __init__(self, terms_bytes: bytes, terms_digest: bytes, publisher: Publisher, gate: Gate) -> None:
+        self._terms_bytes = terms_bytes
+        self._terms_digest = terms_digest
+        self._publisher = publisher
+        self._gate = gate
+
+    async def GetTerms(self, request: terms_pb2.GetTermsRequest, context: Context) -> terms_pb2.GetTermsResponse:  # noqa: N802
+        """Returns the terms, byte for byte as they were made."""
+        await self._gate.enter(context)
+        return terms_pb2.GetTermsResponse(
+            server=self._publisher.state, terms=self._terms_bytes, terms_digest=self._terms_digest
+        )
+
+
+class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
+    """See MembershipService in membership.proto."""
+
+    def __init__(self, host: Host, terms: Terms, publisher: Publisher, gate: Gate) -> None:
+        self._host = host
+        self._final_version = terms.final_version
+        self._publisher = publisher
+        self._gate = gate
+
+    async def Join(self, request: membership_pb2.JoinRequest, context: Context) -> membership_pb2.JoinResponse:  # noqa: N802
+        """Opens a session."""
+        await self._gate.enter(context)
+        caller = await border.read_caller(request.caller, context)
+        if len(request.join_id) != 16:
+            await border.refuse(context, f"join_id must be 16 bytes, found {len(request.join_id)}")
+        outcome = await border.answered(self._host.join(caller, request.join_id), context)
+        return membership_pb2.JoinResponse(
+            verdict=border.verdict(outcome, self._publisher),
+            session=outcome.session,
+            participation=border.participation(outcome.participation),
+            ledger={"sequence": outcome.sequence, "head": outcome.head},
+        )
+
+    async def Start(self, request: membership_pb2.StartRequest, context: Context) -> membership_pb2.StartResponse:  # noqa: N802
+        """Makes the caller active."""
+        await self._gate.enter(context)
+        caller = await border.read_caller(request.caller, context)
+        outcome = await border.answered(self._host.start(caller, self._clamped(request.next_round)), context)
+        return membership_pb2.StartResponse(
+            verdict=border.verdict(outcome, self._publisher), participation=border.participation(outcome.participation)
+        )
+
+    async def Observe(  # noqa: N802
+        self, request: membership_pb2.ObserveRequest, context: Context
+    ) -> membership_pb2.ObserveResponse:
+        """Lets the caller owe nothing from a round on."""
+        await self._gate.enter(context)
+        caller = await border.read_caller(request.caller, context)
+        outcome = await border.answered(self._host.observe(caller, self._clamped(request.exit_round)), context)
+        return membership_pb2.ObserveResponse(
+            verdict=border.verdict(outcome, self._publisher), participation=border.participation(outcome.participation)
+        )
+
+    async def Leave(self, request: membership_pb2.LeaveRequest, context: Context) -> membership_pb2.LeaveResponse:  # noqa: N802
+        """Lets the caller go."""
+        await self._gate.enter(context)
+        caller = await border.read_caller(request.caller, context)
+        outcome = await border.answered(self._host.leave(caller, self._clamped(request.exit_round)), context)
+        return membership_pb2.LeaveResponse(
+            verdict=border.verdict(outcome, self._publisher), participation=border.participation(outcome.participation)
+        )
+
+    async def GetParticipation(  # noqa: N802
+        self, request: membership_pb2.GetParticipationRequest, context: Context
+    ) -> membership_pb2.GetParticipationResponse:
+        """Tells the caller how it is seen."""
+        await self._gate.enter(context)
+        caller = await border.read_caller(request.caller, context)
+        outcome = await border.answered(self._host.participation(caller), context)
+        return membership_pb2.GetParticipationResponse(
+            verdict=border.verdict(outcome, self._publisher), participation=border.participation(outcome.participation)
+        )
+
+    async def ReportRounds(  # noqa: N802
+        self, request: membership_pb2.ReportRoundsRequest, context: Context
+    ) -> membership_pb2.ReportRoundsResponse:
+        """Takes the caller's word on rounds."""
+        await self._gate.enter(context)
+        caller = await border.read_caller(request.caller, context)
+        if len(request.reports) > MAX_REPORTS:
+            await border.refuse(context, f"at most {MAX_REPORTS} reports are taken, found {len(request.reports)}")
+        reports = [await self._report(report, context) for report in request.reports]
+        outcome = await border.answered(self._host.report(caller, reports), context)
+        return membership_pb2.ReportRoundsResponse(
+            verdict=border.verdict(outcome, self._publisher), participation=border.participation(outcome.participation)
+        )
+
+    async def _report(self, report: membership_pb2.RoundReport, context: Context) -> tuple[int, str, bytes]:
+        fate = _FATES.get(report.fate)
+        if fate is None:
+            await border.refuse(context, f"a report's fate must be skipped, void or held, found {report.fate}")
+        if report.round >= self._final_version:
+            await border.refuse(context, f"rounds end before {self._final_version}, found a report on {report.round}")
+        if fate == "held":
+            await border.read_digest(report.digest, "a held report's digest", context)
+        return report.round, fate, report.digest
+
+    def _clamped(self, round_: int) -> int:
+        return min(round_, self._final_version)
+
+
+class StatusService(status_pb2_grpc.StatusServiceServicer):
+    """See StatusService in status.proto."""
+
+    def __init__(self, host: Host, terms: Terms, terms_digest: bytes, publisher: Publisher) -> None:
+        self._host = host
+        self._terms = terms
+        self._terms_digest = terms_digest
+        self._publisher = publisher
+        self._time = asyncio.get_running_loop().time
+        self._started_at = self._time()
+
+    async def GetStatus(self, request: status_pb2.GetStatusRequest, context: Context) -> status_pb2.GetStatusResponse:  # noqa: N802
+        """Returns a snapshot."""
+        federation = self._host.federation
+        if federation.has_ended:
+            phase = status_pb2.PHASE_ENDED
+        else:
+            phase = status_pb2.PHASE_GATHERING if federation.is_gathering else status_pb2.PHASE_RUNNING
+        return status_pb2.GetStatusResponse(
+            server=self._publisher.state,
+            federation=self._terms.federation,
+            terms_digest=self._terms_digest,
+            phase=phase,
+            final_version=self._terms.final_version,
+            waiting_for=federation.waiting_for(),
+            participants=[
+                status_pb2.ParticipantStatus(
+                    participant=participant.name,
+                    participation=border.participation(federation.view(participant)),
+                    next_owed_round=participant.next_owed_round,
+                    rounds_received=participant.rounds_received,
+                    updates_accepted=participant.accepted,
+                    updates_duplicate=participant.duplicates,
+                    updates_invalid=participant.invalid,
+                    rounds_without_update=participant.without_update,
+                )
+                for participant in federation.participants
+            ],
+            uptime_seconds=self._time() - self._started_at,
+            watchers=self._publisher.watchers,
+        )

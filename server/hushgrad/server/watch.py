@@ -1,0 +1,156 @@
+"""Publishes versions to everybody who watches.
+
+Keeps one encoded event per version, shared by all watchers, and no queue per watcher: each holds one integer, the
+version it was sent last, and skips to the newest. Knows nothing of how versions come about.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+import google_crc32c
+from hushgrad.server.aggregation import Published
+from hushgrad.v1 import common_pb2, models_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One array of one version, ready to be sent: little-endian float32 bytes and their SHA-256."""
+
+    version: int
+    data: bytes
+    sha256: bytes
+
+
+class Publisher:
+    """The newest version, and the news for its watchers."""
+
+    def __init__(
+        self,
+        *,
+        server_epoch: int,
+        final_version: int,
+        max_inline_model_bytes: int,
+        max_chunk_bytes: int,
+        heartbeat_seconds: float,
+    ) -> None:
+        self._server_epoch = server_epoch
+        self._final_version = final_version
+        self._max_inline_model_bytes = max_inline_model_bytes
+        self._max_chunk_bytes = max_chunk_bytes
+        self._heartbeat_seconds = heartbeat_seconds
+        self._version = -1
+        self._event = b""
+        self._state = common_pb2.ServerState(server_epoch=server_epoch)
+        self._chunks: dict[int, list[bytes]] = {}
+        self._is_going_away = False
+        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.models: dict[int, Model] = {}
+        self.watchers = 0
+
+    @property
+    def state(self) -> common_pb2.ServerState:
+        """How far the server's memory reaches. To be read only."""
+        return self._state
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the final version is published."""
+        return self._version >= self._final_version
+
+    def publish(self, published: Published, averaged_sha256: bytes) -> None:
+        """Makes a version the newest one. Its checkpoint must be durable."""
+        version = published.version
+        self._version = version
+        self._state = common_pb2.ServerState(
+            server_epoch=self._server_epoch, retention_watermark=version, newest_version=version
+        )
+        self.models = {models_pb2.MODEL_KIND_PUBLISHED: Model(version, published.model, published.sha256)}
+        if published.averaged is not None:
+            self.models[models_pb2.MODEL_KIND_AVERAGED] = Model(version, published.averaged, averaged_sha256)
+        self._chunks = {}
+        is_inline = len(published.model) <= self._max_inline_model_bytes
+        self._event = models_pb2.WatchModelsResponse(
+            server=self._state,
+            published=models_pb2.Published(
+                version=version,
+                total_bytes=len(published.model),
+                sha256=published.sha256,
+                model=published.model if is_inline else b"",
+                averaged_available=published.averaged is not None,
+            ),
+        ).SerializeToString()
+        self._wake()
+
+    def go_away(self) -> None:
+        """Sends every watcher away for a while."""
+        self._is_going_away = True
+        self._wake()
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.get_running_loop().create_future()
+        news.set_result(None)
+
+    async def watch(self, after_version: int | None) -> AsyncGenerator[bytes, None]:
+        """Yields serialized WatchModelsResponse messages until the last one, RunEnded or GoingAway."""
+        sent = -1 if after_version is None else after_version
+        self.watchers += 1
+        try:
+            while True:
+                if self._version > sent:
+                    sent = self._version
+                    yield self._event
+                elif self.has_ended:
+                    yield self._encoded(run_ended=self._run_ended())
+                    return
+                elif self._is_going_away:
+                    yield self._encoded(going_away=models_pb2.GoingAway())
+                    return
+                elif not await self._has_news():
+                    milliseconds = round(self._heartbeat_seconds * 1000)
+                    yield self._encoded(heartbeat=models_pb2.Heartbeat(interval_milliseconds=milliseconds))
+        finally:
+            self.watchers -= 1
+
+    async def _has_news(self) -> bool:
+        done, _ = await asyncio.wait((self._news,), timeout=self._heartbeat_seconds)
+        return bool(done)
+
+    def _run_ended(self) -> models_pb2.RunEnded:
+        return models_pb2.RunEnded(
+            final_version=self._final_version, reason=f"the final version, {self._final_version}, is published"
+        )
+
+    def _encoded(self, **event: object) -> bytes:
+        return models_pb2.WatchModelsResponse(server=self._state, **event).SerializeToString()  # type: ignore[arg-type]
+
+    def chunks(self, model: Model, offset: int, kind: int | None) -> list[bytes]:
+        """Returns serialized GetModelResponse messages from an offset on.
+
+        Args:
+            kind: the key of `models` under which the model is found, so that the messages are shared by all who ask
+                for the whole of it; None when it is another one.
+        """
+        if offset == 0 and kind is not None:
+            if kind not in self._chunks:
+                self._chunks[kind] = self._cut(model, 0)
+            return self._chunks[kind]
+        return self._cut(model, offset)
+
+    def _cut(self, model: Model, offset: int) -> list[bytes]:
+        view, total = memoryview(model.data), len(model.data)
+        messages = []
+        for start in range(offset, total, self._max_chunk_bytes):
+            data = bytes(view[start : start + self._max_chunk_bytes])
+            message = models_pb2.GetModelResponse(
+                version=model.version,
+                total_bytes=total,
+                offset=start,
+                data=data,
+                crc32c=google_crc32c.value(data),
+            )
+            if start == offset:
+                message.server.CopyFrom(self._state)
+                message.sha256 = model.sha256
+            messages.append(message.SerializeToString())
+        return messages
