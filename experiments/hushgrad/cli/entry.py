@@ -1,0 +1,73 @@
+"""The command group of `hushgrad`, and what every error is to the shell."""
+
+import importlib
+from collections.abc import Sequence
+
+import click
+
+VERBS = {
+    "demo": "One server, five clients, one private model, on this machine.",
+    "new": "Write the files that a federation on your own data starts from.",
+    "split": "Cut one table into a test set and disjoint parts for clients.",
+}
+"""Verb and one line of help, so that --help imports nothing."""
+
+INTERRUPTED = 1
+
+_OUR_PACKAGES = ("hushgrad",)
+
+
+class _Verbs(click.Group):
+    """Imports `hushgrad.cli.VERB` when the verb is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = importlib.import_module(f"hushgrad.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(VERBS.items()))
+
+
+@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hushgrad", prog_name="hushgrad")
+def group() -> None:
+    """Asynchronous federated learning with local differential privacy.
+
+    The parts of a running federation have commands of their own: hushgrad-server, hushgrad-client and
+    hushgrad-accountant.
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the command line and returns its exit code.
+
+    0: done. 1: failed. 2: bad input, nothing changed. 3: refused budget. 4: server out of reach. 5: a conflict that
+    needs a person.
+    """
+    try:
+        result = group.main(args=list(arguments), prog_name="hushgrad", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("hushgrad: interrupted; all processes have ended", err=True)
+        return INTERRUPTED
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if not missing or missing in _OUR_PACKAGES:
+            raise
+        click.echo(f"hushgrad: this needs the package {missing}: pip install 'hushgrad[experiments]'", err=True)
+        return 1
+    except Exception as error:
+        code = getattr(error, "exit_code", None)  # of the error trees of experiments, client and server
+        if not isinstance(code, int):
+            raise
+        click.echo(f"hushgrad: {error}", err=True)
+        return code
+    return result if isinstance(result, int) else 0

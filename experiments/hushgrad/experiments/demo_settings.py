@@ -1,0 +1,42 @@
+"""The numbers of the demo, all public, chosen on simulations with public data.
+
+With these, 60 simulated runs with different seeds end at 92.4 % (median of the better of the last and the averaged
+model; 9 in 10 above 91.9 %). Between 80 and 150 rounds, clip norms 0.25 to 0.5, steps half to twice as large, the
+median stays within 0.3 points; with larger steps the model begins to swing, because every client is a version behind.
+"""
+
+from hushgrad.experiments.plan import Request
+
+CLIENTS = 5
+TEST_FRACTION = 0.2
+ROUNDS = 100
+
+SLOW_CLIENT = 5
+SLOWDOWN = 4
+RELEASE_INTERVAL_SECONDS = 0.04
+"""A round takes a few milliseconds of work; the tick is long enough that its length says nothing about the records."""
+
+STRAGGLER_TIMEOUT_SECONDS = 60.0
+LINGER_SECONDS = 30.0
+
+
+def request(*, name: str, features: int, records: int, rounds: int) -> Request:
+    """Returns what the demo asks for: epsilon 0.5 at delta 1e-5 for each client's whole run."""
+    return Request(
+        name=name,
+        kind="logistic",
+        features=features,
+        classes=2,
+        l2=0.0,
+        clients=CLIENTS,
+        records=records,
+        epsilon=0.5,
+        delta=1e-5,
+        clip_norm=0.5,
+        rounds=rounds,
+        sample_size=300,
+        eta0=0.006,
+        beta=0.002,
+        step_kind="inverse-sqrt",
+        sampler="poisson",
+    )

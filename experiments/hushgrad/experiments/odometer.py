@@ -1,0 +1,38 @@
+"""What rounds have cost so far, read from a ledger's rows: an odometer, not the claim.
+
+The claim covers the whole schedule and is fixed before the first round. The reading says how much of it has been used.
+"""
+
+import functools
+from collections import Counter
+from typing import Literal
+
+from hushgrad import accountant
+
+Round = tuple[float, float]
+"""(q, sigma): sampling probability and charged noise multiplier of one sealed round."""
+
+
+def reading(rounds: tuple[tuple[Round, int], ...], *, sampling: Literal["poisson", "fixed"], delta: float) -> float:
+    """Returns epsilon at delta after rounds given as ((q, sigma), how many).
+
+    >>> reading((), sampling="poisson", delta=1e-5)
+    0.0
+    """
+    return _reading(rounds, sampling, delta)
+
+
+@functools.lru_cache(maxsize=4096)
+def _reading(rounds: tuple[tuple[Round, int], ...], sampling: Literal["poisson", "fixed"], delta: float) -> float:
+    groups = [accountant.RoundGroup(q, sigma, count) for (q, sigma), count in rounds]
+    return accountant.from_schedule(groups, sampling=sampling, adjacency="add-remove", delta=delta).epsilon
+
+
+def curve(rounds: list[Round], *, sampling: Literal["poisson", "fixed"], delta: float) -> list[float]:
+    """Returns the reading before the first round and after each one; len(rounds) + 1 numbers, never falling."""
+    counts: Counter[Round] = Counter()
+    readings = [0.0]
+    for round_ in rounds:
+        counts[round_] += 1
+        readings.append(reading(tuple(sorted(counts.items())), sampling=sampling, delta=delta))
+    return readings

@@ -1,0 +1,130 @@
+"""The demo's two pictures. Numbers in, .png files out."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")  # no window, whatever the machine offers
+
+from matplotlib import pyplot as plt
+from matplotlib.ticker import PercentFormatter
+
+_INK = "#1f2933"
+_GREY = "#7b8794"
+_BLUE = "#1f6fb2"
+_ORANGE = "#d9730d"
+_RED = "#b3261e"
+
+_STYLE: Any = {
+    "font.size": 10,
+    "axes.edgecolor": _GREY,
+    "axes.labelcolor": _INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "grid.color": "#e4e7eb",
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "savefig.dpi": 150,
+}
+
+
+def accuracy(
+    path: Path,
+    *,
+    versions: Sequence[int],
+    last: Sequence[float],
+    averaged: Sequence[float | None],
+    reference: float,
+    claim: str,
+) -> None:
+    """Draws test accuracy by version.
+
+    Args:
+        path: of the .png file.
+        versions: that were scored.
+        last: accuracy of each, 0 to 1.
+        averaged: accuracy of the running average at each; None where there is none.
+        reference: accuracy without privacy.
+        claim: one line below the title.
+    """
+    with plt.rc_context(_STYLE):
+        figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+        text = f"without privacy, all records in one place: {reference:.1%}"
+        axes.axhline(reference, color=_GREY, linestyle="--", linewidth=1.3, label=text)
+        axes.plot(versions, last, color=_BLUE, linewidth=1.5, label=f"global model: {last[-1]:.1%}")
+        later = [(version, value) for version, value in zip(versions, averaged, strict=True) if value is not None]
+        if later:
+            text = f"average of the second half's models: {later[-1][1]:.1%}"
+            axes.plot(*zip(*later, strict=True), color=_ORANGE, linewidth=2, label=text)
+        shown = sorted(last)
+        low = min(shown[len(shown) // 10], reference) if shown else 0.5  # the first versions may fall below the picture
+        low = max(0.0, min(low - 0.02, reference - 0.1))
+        axes.set_ylim(low, min(1.0, reference + 0.02))
+        axes.set_xlim(0, max(versions))
+        axes.set_xlabel("version of the global model")
+        axes.set_ylabel("accuracy on the public test set")
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+        _title(axes, "One model from five private data sets", claim)
+        axes.legend(loc="lower right", frameon=False)
+        figure.savefig(path)
+        plt.close(figure)
+
+
+def privacy(
+    path: Path,
+    *,
+    curves: Mapping[str, Sequence[float]],
+    claims: Mapping[str, float],
+    delta: float,
+) -> None:
+    """Draws each client's odometer, one panel per client, and the claim that caps it.
+
+    Args:
+        path: of the .png file.
+        curves: by client, epsilon before round 0 and after each sealed round.
+        claims: by client, the epsilon that it committed to before round 0.
+        delta: of all of them.
+    """
+    with plt.rc_context(_STYLE):
+        figure, panels = plt.subplots(
+            1, len(curves), figsize=(2.3 * len(curves) + 0.7, 3.6), sharey=True, layout="constrained", squeeze=False
+        )
+        top = 1.18 * max(claims.values())
+        for axes, (name, curve) in zip(panels[0], curves.items(), strict=True):
+            rounds = range(len(curve))
+            axes.fill_between(rounds, curve, color=_BLUE, alpha=0.15, linewidth=0)
+            axes.plot(rounds, curve, color=_BLUE, linewidth=1.8)
+            axes.axhline(claims[name], color=_RED, linewidth=1.5)
+            axes.annotate(
+                f"cap {claims[name]:g}",
+                (0.04, claims[name]),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, 4),
+                textcoords="offset points",
+                color=_RED,
+            )
+            axes.set_title(name, fontsize=10)
+            axes.set_xlim(0, max(1, len(curve) - 1))
+            axes.set_ylim(0, top)
+            axes.set_xlabel("rounds sealed")
+        panels[0][0].set_ylabel(f"epsilon at delta = {delta:g}")
+        figure.suptitle(
+            "Privacy used by each client, read from its ledger: an odometer; the claim is the cap",
+            x=0.01,
+            ha="left",
+            fontweight="bold",
+            fontsize=11,
+        )
+        figure.savefig(path)
+        plt.close(figure)
+
+
+def _title(axes: Any, title: str, subtitle: str) -> None:
+    axes.set_title(title, pad=24, fontsize=12)
+    axes.text(0, 1.03, subtitle, transform=axes.transAxes, color=_GREY, fontsize=9)

@@ -1,0 +1,52 @@
+"""`hushgrad split`: writes a test set and the clients' parts of a table into a new folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hushgrad.experiments import folders, source, split
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        files: paths of the parts, in order.
+        test: path of the test set; None if there is none.
+        rows: of each part.
+        test_rows: of the test set.
+        left_out: rows in no file.
+        class_names: what the numbers in y stand for.
+    """
+
+    files: tuple[Path, ...]
+    test: Path | None
+    rows: int
+    test_rows: int
+    left_out: int
+    class_names: tuple[str, ...]
+
+
+def write(name: str, folder: Path, *, label: str, clients: int, test_fraction: float, seed: int) -> Written:
+    """Reads a table and writes client-1.npz, client-2.npz, ... and test.npz, each with arrays X and y.
+
+    Raises:
+        InputError: if the table, a number or the folder cannot be used; then nothing was written.
+    """
+    table = source.read(name, label=label)
+    cut = split.split(table, clients=clients, test_fraction=test_fraction, seed=seed)
+    folders.make_new(folder)
+    files = tuple(folder / f"client-{number}.npz" for number in range(1, clients + 1))
+    for path, rows in zip(files, cut.parts, strict=True):
+        table.take(rows).save(path)
+    test = folder / "test.npz" if len(cut.test) else None
+    if test:
+        table.take(cut.test).save(test)
+    return Written(
+        files=files,
+        test=test,
+        rows=len(cut.parts[0]),
+        test_rows=len(cut.test),
+        left_out=len(cut.left_out),
+        class_names=table.class_names,
+    )
