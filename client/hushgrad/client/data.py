@@ -35,8 +35,7 @@ class DataConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         file: an .npz or .csv file.
             .npz: array X of shape (N, f), or bits (N, bytes) with d and value: f = d bits a row, each 0 or `value`;
-                and an
-            array of labels.
+            and an array of labels.
             .csv: a line of column names, then one record a line; every column but the labels' is a number.
         sklearn: the name of one of scikit-learn's built-in sets.
         label: the label column of a .csv file or the name of the label array of an .npz file.

@@ -163,7 +163,7 @@ def apply(
 ) -> Floats:
     """Returns w - eta_i U, line 14 of Algorithm 4, shape (d,).
 
-    eta_i = step_numerator * 2^-step_exponent and U = update * 2^grid_exponent. Post-processing of what is released: free.
+    eta_i = step_numerator * 2^-step_exponent and U = update * 2^grid_exponent. Post-processing of a release: free.
 
     >>> apply(np.array([1.0]), np.array([4], np.int32), step_numerator=256, step_exponent=10, grid_exponent=-2)
     array([0.75])

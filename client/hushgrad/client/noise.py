@@ -9,10 +9,9 @@ How far one coordinate is from the ideal, in total variation (TV):
 
 - The convolution, with X and Y ideal. P(n) is proportional to sum_x exp(-x^2 / 2 s_X^2 - (n - b x)^2 / 2 s_Y^2).
   Completing the square gives exp(-n^2 / 2 s^2) F(n), where F(n) sums a Gaussian of variance w^2 = s_X^2 s_Y^2 / s^2
-  (in units of b^2 after scaling) over a shifted copy of the integers. By Poisson summation F is a constant times 1 +
-  h(n),
-  |h| <= H = 2 sum_{k>=1} exp(-2 pi^2 k^2 w^2) with w^2 = 1.7^2 (1 - s_Y^2 / s^2), so TV <= H / (1 - H). As b < 2 sqrt(s),
-  s_Y^2 / s^2 < 4 * 1.7^2 / s, and H < 4e-25 for s >= 2^10, H < 6e-24 for s >= 2^8. (`convolution_bound` computes it.)
+  = 1.7^2 (1 - s_Y^2 / s^2) over a shifted copy of the integers. By Poisson summation F is a constant times 1 + h(n)
+  with |h| <= H = 2 sum_{k>=1} exp(-2 pi^2 k^2 w^2), so TV <= H / (1 - H). As b < 2 sqrt(s), s_Y^2 / s^2 < 11.56 / s,
+  and H < 4e-25 for s >= 2^12, H < 6e-24 for s >= 2^8. (`convolution_bound` computes it.)
 - The tails. Each table ends at R = ceil(9.3 s_t). The discrete tail sum_{|j|>R} exp(-j^2 / 2 s_t^2) is at most the
   continuous one beyond 9.3 s_t, and the whole sum at least s_t sqrt(2 pi): at most P(|Z| > 9.3) < 1.5e-20 for each
   table, 3e-20 for both.

@@ -77,6 +77,7 @@ def poisson(stream: RandomStream, table: PoissonTable, rows: int) -> npt.NDArray
 
     Returns:
         The chosen rows, ascending, shape (n,); n = 0 is possible and a valid round.
+
         The law of the set is within total variation 8 N 2^-64 of the ideal one. Each threshold is within 2^-65 of its
         place, so one word's outcome is within J 2^-65: its J + 1 probabilities are differences of neighbours. With
         ideal words the expected number of words is at most (rows + J) / E[step], by Wald's equation, where E[step] =

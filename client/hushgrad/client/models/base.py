@@ -65,9 +65,8 @@ class Model(Protocol):
         Returns:
             Shape (d,). It differs by at most n * m * u * C, in L2 norm, from the exact sum of one vector per record.
             That vector has L2 norm <= C * (1 + kappa) and depends, bit for bit, on that record, the parameters and C
-            alone: not on the other records, nor on the record's place among them. A record whose gradient, or the norm
-                of it,
-            is not finite counts as zero. No record: zeros.
+            alone: not on the other records, nor on the record's place among them. A record with a value that is not
+            finite, or whose features or gradient have a squared norm beyond float64, counts as zero. No record: zeros.
         """
 
     def predict(self, parameters: Floats, features: Floats) -> Floats:

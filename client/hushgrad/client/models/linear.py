@@ -31,7 +31,7 @@ the same way. The choice depends on parameters and C only, so neighbouring data 
 | --- | --- |
 | no record | zeros |
 | norm zero | c = 1, contributes zero |
-| NaN or infinity in a record, or a norm above 1e308 | the record counts as zero |
+| NaN or infinity in a record, or the squared norm of x or of g above 1e308 | the record counts as zero |
 | NaN or infinity in the parameters | every record counts as zero |
 """
 
@@ -156,14 +156,7 @@ def _block_sum(
     omega: float,
 ) -> Floats:
     f, k = rows.shape[1], residuals.shape[1]
-    length = np.abs(residuals[:, 0]) if k == 1 else np.sqrt(np.vecdot(residuals, residuals))
-    t = length * np.sqrt(np.vecdot(rows, rows) + 1.0)
-    if penalty is None:
-        norm = t * (1.0 + _slack(f, k))
-    else:
-        cross = residuals[:, 0] * scores[:, 0] if k == 1 else np.vecdot(residuals, scores)
-        squares = t * t + omega * omega
-        norm = np.sqrt(np.maximum(squares + 2.0 * l2 * cross, 0.0) + _slack(f, k) * squares)
+    norm = _norms(rows, residuals, scores, l2, omega)
     factors = np.minimum(1.0, clip_norm / norm)
     factors[used:] = 0.0
     if not np.isfinite(norm).all():
@@ -180,6 +173,18 @@ def _block_sum(
     return total
 
 
+def _norms(rows: Floats, residuals: Floats, scores: Floats, l2: float, omega: float) -> Floats:
+    """Returns each row's gradient norm, shape (n,), never below the true one by more than a few u."""
+    f, k = rows.shape[1], residuals.shape[1]
+    length = np.abs(residuals[:, 0]) if k == 1 else np.sqrt(np.vecdot(residuals, residuals))
+    t = length * np.sqrt(np.vecdot(rows, rows) + 1.0)
+    if not omega:
+        return t * (1.0 + _slack(f, k))
+    cross = residuals[:, 0] * scores[:, 0] if k == 1 else np.vecdot(residuals, scores)
+    squares = t * t + omega * omega
+    return np.sqrt(np.maximum(squares + 2.0 * l2 * cross, 0.0) + _slack(f, k) * squares)
+
+
 def _block_sum_in_full(
     rows: Floats,
     residuals: Floats,
@@ -194,7 +199,9 @@ def _block_sum_in_full(
     del scores, l2, omega
     f, k = rows.shape[1], residuals.shape[1]
     total, gradient = np.zeros(f * k + k), np.empty(f * k + k)
-    for row, residual in zip(rows[:used], residuals[:used], strict=True):
+    usable = np.isfinite(np.vecdot(rows, rows))
+    usable[used:] = False
+    for row, residual in zip(rows[usable], residuals[usable], strict=True):
         np.multiply(row[:, np.newaxis], residual, out=gradient[:-k].reshape(f, k))
         gradient[:-k].reshape(f, k)[...] += penalty
         gradient[-k:] = residual
