@@ -186,6 +186,8 @@ def test_a_refused_round_has_drawn_nothing(change, error):
     )
     source = RandomStream(KEY)
     with pytest.raises(error):
+        trainer.prepare(recipe)
+    with pytest.raises(error):
         trainer.round(_parameters(), recipe, source)
     assert source.take("mask", 8) == RandomStream(KEY).take("mask", 8)
     assert source.take("noise", 8) == RandomStream(KEY).take("noise", 8)

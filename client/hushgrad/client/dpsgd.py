@@ -103,9 +103,11 @@ class Trainer:
             SamplingError: if the declared records do not allow the sampler on these rows.
         """
         self._noise_tables(recipe)
+        rows = len(self.dataset.labels)
         if recipe.sampler == "fixed":
-            sampling.check_fixed(recipe.sample_size, recipe.records, len(self.dataset.labels))
+            sampling.check_fixed(recipe.sample_size, recipe.records, rows)
         else:
+            sampling.check_poisson(recipe.sample_size, recipe.records, rows)
             self._mask_table(recipe)
 
     def round(self, parameters: Floats, recipe: Recipe, stream: RandomStream) -> npt.NDArray[np.int32]:

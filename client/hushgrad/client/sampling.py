@@ -87,11 +87,7 @@ def poisson(stream: RandomStream, table: PoissonTable, rows: int) -> npt.NDArray
     Raises:
         SamplingError: if rows > 4 N.
     """
-    if rows > MAX_ROWS_PER_RECORD * table.records:
-        raise SamplingError(
-            f"there are more than {MAX_ROWS_PER_RECORD} times as many rows as the {table.records} declared records; "
-            "declare more records"
-        )
+    check_poisson(table.sample_size, table.records, rows)
     length = len(table.thresholds)
     if not length:
         return np.arange(rows, dtype=np.int64)
@@ -135,6 +131,20 @@ def fixed(stream: RandomStream, sample_size: int, records: int, rows: int) -> np
     keep = np.ones(rows, bool)
     keep[_distinct(stream, rows - sample_size, rows)] = False
     return np.flatnonzero(keep)
+
+
+def check_poisson(sample_size: int, records: int, rows: int) -> None:
+    """Refuses numbers for which the bound of `poisson` does not hold.
+
+    Raises:
+        SamplingError: unless s >= 1, N >= 1 and rows <= 4 N.
+    """
+    _check(sample_size, records)
+    if rows > MAX_ROWS_PER_RECORD * records:
+        raise SamplingError(
+            f"there are more than {MAX_ROWS_PER_RECORD} times as many rows as the {records} declared records; "
+            "declare more records"
+        )
 
 
 def check_fixed(sample_size: int, records: int, rows: int) -> None:
