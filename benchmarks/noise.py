@@ -61,7 +61,7 @@ def _against_opendp(draw: harness.Action) -> Iterator[Row]:
         measured = harness.pairs(lambda: harness.timed(draw, 50), ask, repeats=11)
         requests.close()
     yield measured.row(
-        name="draw noise for 785 parameters, time",
+        name="time to draw noise for 785 parameters",
         value=measured.seconds * 1e6,
         unit="us",
         against="OpenDP's discrete Gaussian",
