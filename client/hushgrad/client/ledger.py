@@ -395,10 +395,9 @@ class Ledger:
             self._usable()
             digests = [self._sealed_digest(terms_digest, mark.round) for mark in marks]
             with self._transaction():
-                for mark in marks:
-                    self._mark(terms_digest, mark)
-            for mark, digest in zip(marks, digests, strict=True):
-                if isinstance(mark, Refused | Forgotten):
+                dropped = [self._mark(terms_digest, mark) for mark in marks]
+            for gone, digest in zip(dropped, digests, strict=True):
+                if gone:
                     outbox.payload_path(self.folder / store.PAYLOAD_FOLDER, digest).unlink(missing_ok=True)
 
     def _sealed_digest(self, terms_digest: bytes, round_: int) -> bytes:
@@ -410,7 +409,8 @@ class Ledger:
             raise LedgerError(f"nothing was sealed for round {round_}; nothing can have become of it")
         return bytes(found[0])
 
-    def _mark(self, terms_digest: bytes, mark: Mark) -> None:
+    def _mark(self, terms_digest: bytes, mark: Mark) -> bool:
+        """Writes one mark; returns whether the bytes may go now."""
         where = "WHERE terms_digest = ? AND round = ? AND state != 'final'"
         key = (terms_digest, mark.round)
         match mark:
@@ -422,11 +422,12 @@ class Ledger:
                 change = "payload = NULL, held = 0"
                 where += " AND state = 'accepted'"
             case Refused(reason=reason):
-                self._connection.execute(
+                cursor = self._connection.execute(
                     f"UPDATE outbox SET state = 'final', reason = ?, payload = NULL, held = 0 {where}", (reason, *key)
                 )
-                return
-        self._connection.execute(f"UPDATE outbox SET {change} {where}", key)
+                return cursor.rowcount > 0
+        cursor = self._connection.execute(f"UPDATE outbox SET {change} {where}", key)
+        return cursor.rowcount > 0 and isinstance(mark, Forgotten)
 
     def _note(self, kind: Literal["skipped", "void"], terms_digest: bytes, round_: int) -> None:
         body = rows.note_body(kind, terms_digest, round_)
