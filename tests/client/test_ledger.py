@@ -13,6 +13,7 @@ from hushgrad.client.errors import LedgerError, PayloadUnreadableError
 from hushgrad.client.ledger import Ledger, LedgerWriteError
 from hushgrad.client.outbox import Accepted, Forgotten, Refused, Reopened
 from hushgrad.wire import header
+
 from tests.support import client_world
 from tests.support.client_world import DIGEST, FINGERPRINT, PARTICIPANT, payload
 

@@ -57,7 +57,9 @@ def make_terms(
     )
 
 
-def make_committed(*, rounds: int = 5, parameters: int = 4, terms_digest: bytes = DIGEST, epsilon: float = 0.4) -> Committed:
+def make_committed(
+    *, rounds: int = 5, parameters: int = 4, terms_digest: bytes = DIGEST, epsilon: float = 0.4
+) -> Committed:
     """A committed schedule with a claim that nobody computed."""
     return Committed(
         terms_digest=terms_digest,
