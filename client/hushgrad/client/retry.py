@@ -1,6 +1,6 @@
 """Waiting before the next try, and saying so. The only place where waits between tries are computed."""
 
-import random
+import secrets
 import threading
 from collections.abc import Callable
 
@@ -15,10 +15,11 @@ class Backoff:
     """Waits that double from 0.2 s to 5 s, each shortened at random by up to half, so that many clients spread out.
 
     Args:
-        chance: returns uniform numbers in [0, 1). It has nothing to do with noise; any generator will do.
+        chance: returns uniform numbers in [0, 1). It has nothing to do with noise; any generator would do, but this
+            package imports none that could be taken for one that does.
     """
 
-    def __init__(self, chance: Callable[[], float] = random.random) -> None:
+    def __init__(self, chance: Callable[[], float] = lambda: secrets.randbelow(2**53) / 2**53) -> None:
         self._chance = chance
         self._seconds = FIRST_SECONDS
 
