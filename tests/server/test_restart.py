@@ -1,0 +1,137 @@
+"""A crash loses no accepted update and changes no published version: the cores under a store that commits or does not.
+
+The store here is durable per event; the crash drops everything else, at every place where the server could be.
+"""
+
+import numpy as np
+import pytest
+from hushgrad.server.records import Answer, Disposition, State
+
+from tests.support.federations import Owner, Sealed, Sender, make_terms, senders_of
+
+TERMS = make_terms(participants=3, final_version=8, window=4)
+
+
+def test_open_receipts_are_wanted_folded_again_and_named_in_a_later_version() -> None:
+    owner, senders = Owner(TERMS), senders_of(TERMS)
+    owner.begin(senders)
+    sealed = senders[0].seal(0)
+    assert owner.submit(senders[0], sealed).included_in == 1
+    owner = owner.restart()
+    seen = owner.federation.participation(senders[0].caller).participation
+    assert (seen.state, seen.wanted_rounds) == (State.ACTIVE, (0,))
+    for sender in senders[1:]:
+        owner.submit(sender, sender.seal(0))
+    # Round 0 of client-1 counts as no disposition until its content is here.
+    assert owner.federation.waiting_for() == "version 1 waits for round 0 of client-1"
+    again = owner.submit(senders[0], sealed)
+    assert (again.answer, again.included_in) == (Answer.ACCEPTED, 1)
+    assert owner.federation.newest_version == 1
+    assert owner.federation.participation(senders[0].caller).participation.wanted_rounds == ()
+    assert owner.submit(senders[0], sealed).answer is Answer.DUPLICATE
+
+
+def test_an_open_receipt_is_skipped_by_suspension_and_included_by_a_resend() -> None:
+    owner, senders = Owner(TERMS), senders_of(TERMS)
+    owner.begin(senders)
+    for sender in senders:
+        owner.submit(sender, sender.seal(0))
+    sealed = senders[0].seal(1)
+    owner.submit(senders[0], sealed)
+    owner = owner.restart()
+    for sender in senders[1:]:
+        owner.submit(sender, sender.seal(1))
+    # The straggler timer runs from the start of the server.
+    owner.wait(9.9)
+    assert owner.federation.newest_version == 1
+    owner.wait(0.1)
+    assert owner.federation.newest_version == 2
+    assert owner.store.find(senders[0].name, 1).disposition is Disposition.SKIPPED
+    assert owner.federation.participation(senders[0].caller).participation.wanted_rounds == (1,)
+    owner = owner.restart()
+    outcome = owner.submit(senders[0], sealed)
+    assert (outcome.answer, outcome.included_in) == (Answer.ACCEPTED, 3)
+    for sender in senders[1:]:
+        owner.submit(sender, sender.seal(2))
+    assert owner.store.find(senders[0].name, 1).included_in == 3
+
+
+def test_void_settles_a_wanted_round_and_skipped_contradicts_it() -> None:
+    owner, senders = Owner(TERMS), senders_of(TERMS)
+    owner.begin(senders)
+    owner.submit(senders[0], senders[0].seal(0))
+    owner = owner.restart()
+    assert owner.federation.report(senders[0].caller, [(0, "skipped", b"")]).answer is Answer.CONFLICT
+    outcome = owner.settle(owner.federation.report(senders[0].caller, [(0, "void", b"")]))
+    assert (outcome.answer, outcome.participation.wanted_rounds) == (Answer.ACCEPTED, ())
+    for sender in senders[1:]:
+        owner.submit(sender, sender.seal(0))
+    assert owner.federation.newest_version == 1
+
+
+def test_a_conflict_is_still_found_after_a_restart() -> None:
+    owner, senders = Owner(TERMS), senders_of(TERMS)
+    owner.begin(senders)
+    owner.submit(senders[0], senders[0].seal(0))
+    owner = owner.restart()
+    assert owner.submit(senders[0], senders[0].seal(0)).answer is Answer.CONFLICT
+    assert owner.submit(senders[0], senders[0].seal(1, ledger_sequence=1)).answer is Answer.CONFLICT
+
+
+class CrashingOwner:
+    """An owner whose commits lag behind: a crash loses a random tail of them, and of the answers that rest on them."""
+
+    def __init__(self, generator: np.random.Generator) -> None:
+        self.generator = generator
+        self.owner = Owner(TERMS)
+        self.models: dict[int, bytes] = {}
+
+    def submit(self, sender: Sender, sealed: Sealed) -> Answer | None:
+        federation, store = self.owner.federation, self.owner.store
+        outcome = federation.submit(sender.caller, sealed.header, sealed.digest, sealed.payload)
+        frozen = federation.freeze()
+        if self.generator.random() < 0.06:
+            return self.crash()
+        store.write(outcome.records)
+        if self.generator.random() < 0.06:
+            return self.crash()
+        if frozen is not None:
+            published = frozen.aggregate.publish()
+            if self.generator.random() < 0.1:
+                return self.crash()
+            store.checkpoint(published, frozen.previous, frozen.folded, frozen.participants, 0)
+            assert self.models.setdefault(published.version, published.model) == published.model
+            if self.generator.random() < 0.1:
+                return self.crash()
+            federation.published(published, 0.0)
+            self.owner.advance()
+        return outcome.answer
+
+    def crash(self) -> None:
+        self.owner = self.owner.restart()
+        self.owner.advance()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_crashes_between_any_commits_give_the_model_of_a_run_without_crashes(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    crashing, senders = CrashingOwner(generator), senders_of(TERMS)
+    crashing.owner.begin(senders)
+    outbox = [(sender, sender.seal(round_)) for round_ in range(TERMS.final_version) for sender in senders]
+    steps = 0
+    while not crashing.owner.federation.has_ended:
+        newest = crashing.owner.federation.newest_version
+        ready = [entry for entry in outbox if newest - 4 <= entry[1].round < newest + 2]
+        sender, sealed = ready[int(generator.integers(len(ready)))]
+        answer = crashing.submit(sender, sealed)
+        assert answer in (None, Answer.ACCEPTED, Answer.DUPLICATE, Answer.TOO_FAR_AHEAD, Answer.BUSY)
+        steps += 1
+        assert steps < 5000
+    plain, others = Owner(TERMS), senders_of(TERMS)
+    plain.begin(others)
+    for round_ in range(TERMS.final_version):
+        for sender in others:
+            plain.submit(sender, sender.seal(round_))
+    final = crashing.owner.store.snapshot(TERMS)
+    assert final.array.tolist() == plain.models[TERMS.final_version].array.tolist()
+    assert {h.accepted for h in final.histories.values()} == {TERMS.final_version}
