@@ -212,7 +212,7 @@ def test_busy_waits_as_long_as_it_says_but_at_most_a_minute() -> None:
     core = submitting_session()
     busy = events.SubmitAnswered(0, Verdict("BUSY", server(), "", 500.0), "UNSPECIFIED", 0, active())
     assert core.handle(busy, 0.0) == []
-    assert core.wake_at(0.0) == 60.0
+    assert core.wake_at() == 60.0
     assert core.handle(events.Tick(), 59.9) == []
     assert core.handle(events.Tick(), 60.0) == [events.Send(0)]
 
@@ -220,7 +220,7 @@ def test_busy_waits_as_long_as_it_says_but_at_most_a_minute() -> None:
 def test_a_fault_worth_retrying_sends_the_same_round_again() -> None:
     core = submitting_session()
     assert core.handle(events.CallFailed(0.2), 0.0) == []
-    assert core.wake_at(0.0) == 0.2
+    assert core.wake_at() == 0.2
     assert core.handle(events.Tick(), 0.2) == [events.Send(0)]
 
 
@@ -421,7 +421,7 @@ def test_an_owed_round_that_could_never_count_is_skipped_and_not_spent() -> None
 def test_updates_leave_on_the_release_tick() -> None:
     core, _ = started_session(replace(FACTS, release_interval_seconds=0.5))
     assert core.handle(events.Sealed(0), 10.1) == [events.Train(1, 0)]
-    assert core.wake_at(10.1) == 10.5
+    assert core.wake_at() == 10.5
     assert core.handle(events.Tick(), 10.4) == []
     assert core.handle(events.Tick(), 10.5) == [events.Send(0)]
 
@@ -429,7 +429,7 @@ def test_updates_leave_on_the_release_tick() -> None:
 def test_rounds_begin_no_faster_than_the_public_pace() -> None:
     core, _ = started_session(replace(FACTS, round_seconds=2.0))
     assert core.handle(events.Sealed(0), 0.5) == [events.Send(0)]
-    assert core.wake_at(0.5) == 2.0
+    assert core.wake_at() == 2.0
     assert core.handle(events.Tick(), 2.0) == [events.Train(1, 0)]
 
 

@@ -153,10 +153,9 @@ class Runner:
                             raise ConflictError(reason)
                         case _:
                             self._carry_out(action)
-            now = self._clock()
-            wake = self._core.wake_at(now)
+            wake = self._core.wake_at()
             try:
-                event = self._happened.get(timeout=None if wake is None else max(0.0, wake - now))
+                event = self._happened.get(timeout=None if wake is None else max(0.0, wake - self._clock()))
             except queue.Empty:
                 event = events.Tick()
 

@@ -97,6 +97,7 @@ class Session:
             elif entry.reason == "VOID":
                 self._reports[entry.round] = "void"
 
+        self._now = -math.inf
         self._joined = False
         self._participation = Participation("unspecified")
         self._server = ServerState(epoch=0, watermark=0, newest_version=0)
@@ -137,11 +138,14 @@ class Session:
         """True once Finish or Halt was given; nothing follows."""
         return self._over
 
-    def wake_at(self, now: float) -> float | None:
-        """Returns the time at which the next Tick may change something; None when only other events can."""
+    def wake_at(self) -> float | None:
+        """Returns the time at which a Tick may change something; None when only other events can.
+
+        It is later than the time of the last event that was handled, and may have passed by now.
+        """
         times = [self._call_not_before, self._begin_not_before]
         times += [held.not_before for held in self._held.values() if not held.accepted]
-        return min((time for time in times if now < time < math.inf), default=None)
+        return min((time for time in times if self._now < time < math.inf), default=None)
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """Takes what happened and returns what to do, in order.
@@ -150,6 +154,7 @@ class Session:
             event: what happened.
             now: seconds of a clock that never runs backwards.
         """
+        self._now = now
         if self._over:
             return []
         actions = self._take(event, now)
