@@ -1,5 +1,6 @@
 """The command hushgrad-server: parses, runs, and turns errors into one line and an exit code."""
 
+import os
 import sys
 
 import click
@@ -10,6 +11,8 @@ from hushgrad.wire.errors import ContractError
 
 def main() -> None:
     """Runs the command line and exits: 0 done, 2 bad input, 4 unreachable, 1 anything else."""
+    # gRPC's own log lines would stand beside our one line; it reads this when it is first imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         commands.group.main(prog_name="hushgrad-server", standalone_mode=False)
     except click.exceptions.Exit as error:
