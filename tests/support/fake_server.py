@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import google_crc32c
 import grpc
@@ -30,8 +30,8 @@ from hushgrad.wire import terms as wire_terms
 from hushgrad.wire.terms import Terms
 
 HEARTBEAT_SECONDS = 0.2
-Fault = grpc.StatusCode | Callable[[Any], Any]
-"""A status to abort with, or what makes an answer out of the honest one."""
+Fault = grpc.StatusCode | Callable[[Any], Any] | Literal["answer lost"]
+"""A status to abort with, what makes an answer out of the honest one, or an answer that gets lost on its way."""
 
 
 class FakeServer(
@@ -212,7 +212,7 @@ class FakeServer(
             fault = self._fault("WatchMessage")
             if isinstance(fault, grpc.StatusCode):
                 context.abort(fault, "a fault that the test asked for")
-            yield fault(message) if fault is not None else message
+            yield fault(message) if callable(fault) else message
             if kind in ("run_ended", "going_away"):
                 return
             self._wait_for_news(sent)
@@ -237,7 +237,7 @@ class FakeServer(
                 data=data,
                 crc32c=google_crc32c.value(data),
             )
-            yield fault(message) if fault is not None else message
+            yield fault(message) if callable(fault) else message
 
     # What it knows.
 
@@ -248,7 +248,9 @@ class FakeServer(
             if isinstance(fault, grpc.StatusCode):
                 context.abort(fault, "a fault that the test asked for")
             answer = honest()
-            return fault(answer) if fault is not None else answer
+            if fault == "answer lost":
+                context.abort(grpc.StatusCode.UNAVAILABLE, "the answer was lost")
+            return fault(answer) if callable(fault) else answer
 
     def _fault(self, method: str) -> Fault | None:
         return self.faults[method].pop(0) if self.faults[method] else None
@@ -266,6 +268,7 @@ class FakeServer(
         wanted = self.wanted[found.participant]
         if found.round in wanted:
             wanted.remove(found.round)
+            self._advance()
         if key in self.receipts:
             same = self.receipts[key][0] == digest
             word = common_pb2.ANSWER_DUPLICATE if same else common_pb2.ANSWER_CONFLICT
@@ -291,7 +294,7 @@ class FakeServer(
         names = self.terms.participants
         while not self.hold_versions and not self._ended():
             owed = len(self.versions) - 1
-            if any((name, owed) not in self.receipts for name in names):
+            if any((name, owed) not in self.receipts or owed in self.wanted[name] for name in names):
                 break
             self.versions.append(self._publish())
         self.changed.notify_all()
