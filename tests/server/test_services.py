@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hushgrad.v1 import common_pb2, membership_pb2, models_pb2, status_pb2, updates_pb2
 
 from tests.support.federations import make_terms, senders_of
@@ -77,6 +78,13 @@ def test_a_whole_federation_over_unary_calls(small: list[Client]) -> None:
     assert [(entry.participant, entry.round) for entry in manifest.entries] == [("client-1", 1), ("client-2", 1)]
     assert (manifest.previous_version, one.manifest(0).previous_version) == (1, 0)
     assert one.submit(one.sender.seal(4)).verdict.answer == common_pb2.ANSWER_RUN_ENDED
+
+
+def test_health_says_serving_for_the_whole_and_each_service(small: list[Client]) -> None:
+    stub = health_pb2_grpc.HealthStub(small[0].channel)
+    for name in ("", "hushgrad.v1.UpdateService", "hushgrad.v1.ModelService"):
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_two_copies_at_once_are_accepted_once(small: list[Client]) -> None:

@@ -138,7 +138,12 @@ class _Server:
         self._publisher.publish(*self._last_published(snapshot))
         archive = _FailStopArchive(Database.open(self._folder, read_only=True), self._fail)
         federation = Federation(
-            terms, terms_digest, snapshot, archive, now=loop.time(), since_first_start=time.time() - first_start
+            terms,
+            terms_digest,
+            snapshot,
+            archive,
+            now=loop.time(),
+            since_first_start=max(0.0, time.time() - first_start),
         )
         keep_versions = 0 if self._config.keep_sealed else self._config.keep_versions
         self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail)

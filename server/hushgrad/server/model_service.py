@@ -61,11 +61,9 @@ class ModelService:
         """Streams news of versions."""
         name = await self._enter(request, context)
         after = request.after_version if request.HasField("after_version") else None
-        async with contextlib.aclosing(self._publisher.watch(after)) as messages:
+        async with contextlib.aclosing(self._publisher.watch(after, lambda: self.told_the_end.add(name))) as messages:
             async for message in messages:
                 yield message
-        if self._publisher.has_ended:
-            self.told_the_end.add(name)
 
     async def get_model(self, request: models_pb2.GetModelRequest, context: Context) -> AsyncIterator[bytes]:
         """Streams one version in chunks."""

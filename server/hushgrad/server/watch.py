@@ -5,7 +5,7 @@ version it was sent last, and skips to the newest. Knows nothing of how versions
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 import google_crc32c
@@ -44,7 +44,8 @@ class Publisher:
         self._state = common_pb2.ServerState(server_epoch=server_epoch)
         self._chunks: dict[int, list[bytes]] = {}
         self._is_going_away = False
-        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._waiters: set[asyncio.Future[bool]] = set()
         self.models: dict[int, Model] = {}
         self.watchers = 0
 
@@ -88,11 +89,17 @@ class Publisher:
         self._wake()
 
     def _wake(self) -> None:
-        news, self._news = self._news, asyncio.get_running_loop().create_future()
-        news.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(True)
 
-    async def watch(self, after_version: int | None) -> AsyncGenerator[bytes, None]:
-        """Yields serialized WatchModelsResponse messages until the last one, RunEnded or GoingAway."""
+    async def watch(self, after_version: int | None, on_end: Callable[[], None]) -> AsyncGenerator[bytes, None]:
+        """Yields serialized WatchModelsResponse messages until the last one, RunEnded or GoingAway.
+
+        Args:
+            after_version: the newest version that the watcher holds; None for none.
+            on_end: called when RunEnded is about to be sent.
+        """
         sent = -1 if after_version is None else after_version
         self.watchers += 1
         try:
@@ -101,6 +108,7 @@ class Publisher:
                     sent = self._version
                     yield self._event
                 elif self.has_ended:
+                    on_end()
                     yield self._encoded(run_ended=self._run_ended())
                     return
                 elif self._is_going_away:
@@ -113,8 +121,14 @@ class Publisher:
             self.watchers -= 1
 
     async def _has_news(self) -> bool:
-        done, _ = await asyncio.wait((self._news,), timeout=self._heartbeat_seconds)
-        return bool(done)
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        timer = self._loop.call_later(self._heartbeat_seconds, _expire, waiter)
+        self._waiters.add(waiter)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
+            self._waiters.discard(waiter)
 
     def _run_ended(self) -> models_pb2.RunEnded:
         return models_pb2.RunEnded(
@@ -154,3 +168,8 @@ class Publisher:
                 message.sha256 = model.sha256
             messages.append(message.SerializeToString())
         return messages
+
+
+def _expire(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
