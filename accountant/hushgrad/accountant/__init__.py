@@ -6,10 +6,11 @@ computation.
 
 from hushgrad.accountant.budget import Budget
 from hushgrad.accountant.calibration import affordable_rounds, noise_multiplier, smallest_noise_multiplier
-from hushgrad.accountant.claims import Claim, RoundGroup, check_delta, from_schedule, suggest_delta
+from hushgrad.accountant.claims import Claim, RoundGroup, check_delta, from_schedule, rounded_up, suggest_delta
 from hushgrad.accountant.errors import AccountantError, BudgetError, RefusedError
 from hushgrad.accountant.mechanism import Mechanism
 from hushgrad.accountant.runs import Distances, Run, claim, distances
+from hushgrad.accountant.sampler import log_batch_tail
 
 __all__ = [
     "AccountantError",
@@ -26,7 +27,9 @@ __all__ = [
     "claim",
     "distances",
     "from_schedule",
+    "log_batch_tail",
     "noise_multiplier",
+    "rounded_up",
     "smallest_noise_multiplier",
     "suggest_delta",
 ]

@@ -10,7 +10,13 @@ from hushgrad.accountant.errors import AccountantError, BudgetError
 def main() -> None:
     """Exit codes: 0 done, 2 bad input or a claim that cannot be made, 3 a budget that does not suffice."""
     try:
-        commands(prog_name="hushgrad-accountant")
+        sys.exit(commands(prog_name="hushgrad-accountant", standalone_mode=False))
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        click.echo(f"error: {' '.join(error.format_message().split())}", err=True)
+        sys.exit(error.exit_code)
     except AccountantError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(3 if isinstance(error, BudgetError) else 2)

@@ -51,39 +51,50 @@ def noise_multiplier(
     sizes = tuple(sample_sizes)
     _validate.count("the number of sample sizes", len(sizes))
 
-    def claim_for(sigma: float) -> Claim:
-        return runs.claim(Run(sampling, records, sizes, mechanism_for(sigma)), delta=delta)
+    def run_with(sigma: float) -> Run:
+        return Run(sampling, records, sizes, mechanism_for(sigma))
 
-    return smallest_noise_multiplier(claim_for, epsilon=epsilon)[0]
+    return smallest_noise_multiplier(
+        lambda sigma: runs.claim(run_with(sigma), delta=delta),
+        epsilon=epsilon,
+        quick_epsilon_for=lambda sigma: runs.quick_epsilon(run_with(sigma), delta=delta),
+    )[0]
 
 
-def smallest_noise_multiplier(claim_for: Callable[[float], Claim], *, epsilon: float) -> tuple[float, Claim]:
+def smallest_noise_multiplier(
+    claim_for: Callable[[float], Claim],
+    *,
+    epsilon: float,
+    quick_epsilon_for: Callable[[float], float] | None = None,
+) -> tuple[float, Claim]:
     """Returns the smallest noise multiplier of four significant digits whose claim is at most epsilon, and that claim.
 
     Args:
         claim_for: the claim as a function of the noise multiplier; a RefusedError counts as an infinite epsilon.
         epsilon: > 0 and finite.
+        quick_epsilon_for: a cheaper epsilon, not above the claim's, to search with; the answer is verified by
+            `claim_for` all the same.
 
     Raises:
         RefusedError: if none qualifies up to LARGEST_NOISE_MULTIPLIER; its cause is the last refusal, if there was one.
     """
     _validate.positive("epsilon", epsilon)
+    quick = quick_epsilon_for or (lambda sigma: claim_for(sigma).epsilon)
     refusal: RefusedError | None = None
 
-    def evaluate(index: int) -> tuple[float, Claim | None]:
+    def evaluate(index: int) -> float:
         nonlocal refusal
         try:
-            claim = claim_for(_from_index(index))
+            return quick(_from_index(index))
         except RefusedError as error:
             refusal = error
-            return math.inf, None
-        return claim.epsilon, claim
+            return math.inf
 
     # Indices of sigma on the grid: `low` is too little noise, `high` is enough; between them lies the answer.
     lowest, highest = _to_index(SMALLEST_NOISE_MULTIPLIER), _to_index(LARGEST_NOISE_MULTIPLIER)
     low, low_epsilon = lowest - 1, math.inf
     high = _to_index(1.0)
-    high_epsilon, found = evaluate(high)
+    high_epsilon = evaluate(high)
     while high_epsilon > epsilon:
         if high >= highest:
             reason = f": {refusal}" if refusal else ""
@@ -94,27 +105,41 @@ def smallest_noise_multiplier(claim_for: Callable[[float], Claim], *, epsilon: f
         # epsilon falls at least like 1 / sigma where it is large; elsewhere a factor of two brings progress.
         growth = 2.0 if math.isinf(high_epsilon) else max(high_epsilon / epsilon, 2.0)
         high = min(_to_index(_from_index(high) * growth), highest)
-        high_epsilon, found = evaluate(high)
+        high_epsilon = evaluate(high)
     while low < lowest < high:  # the first guess qualified: look below it
         trial = max(_to_index(_from_index(high) / 2), lowest)
-        trial_epsilon, claim = evaluate(trial)
+        trial_epsilon = evaluate(trial)
         if trial_epsilon > epsilon:
             low, low_epsilon = trial, trial_epsilon
         else:
-            high, high_epsilon, found = trial, trial_epsilon, claim
+            high, high_epsilon = trial, trial_epsilon
     slow = 0
     while high - low > 1:
         width = high - low
         halve = slow >= 2 or width <= 6
         trial = (low + high) // 2 if halve else _estimate(low, low_epsilon, high, high_epsilon, epsilon)
-        trial_epsilon, claim = evaluate(trial)
+        trial_epsilon = evaluate(trial)
         if trial_epsilon > epsilon:
             low, low_epsilon = trial, trial_epsilon
         else:
-            high, high_epsilon, found = trial, trial_epsilon, claim
+            high, high_epsilon = trial, trial_epsilon
         slow = 0 if halve or high - low <= width // 2 else slow + 1
-    assert found is not None  # only a claim has a finite epsilon
-    return _from_index(high), found
+    return _verified(high, highest, claim_for, epsilon)
+
+
+def _verified(index: int, highest: int, claim_for: Callable[[float], Claim], epsilon: float) -> tuple[float, Claim]:
+    """Returns the first noise multiplier from the index on whose claim is at most epsilon, and that claim."""
+    step = 1
+    while index <= highest:
+        try:
+            claim = claim_for(_from_index(index))
+        except RefusedError:
+            pass
+        else:
+            if claim.epsilon <= epsilon:
+                return _from_index(index), claim
+        index, step = index + step, step * 2
+    raise RefusedError(f"no noise multiplier up to {LARGEST_NOISE_MULTIPLIER:g} reaches epsilon {epsilon:g}")
 
 
 def affordable_rounds(run: Run, *, epsilon: float, delta: float) -> int:
@@ -131,7 +156,7 @@ def affordable_rounds(run: Run, *, epsilon: float, delta: float) -> int:
         try:
             fits = runs.claim(replace(run, sample_sizes=run.sample_sizes[:trial]), delta=delta).epsilon <= epsilon
         except RefusedError:
-            fits = False
+            fits = False  # fewer rounds cost less of everything
         low, high = (trial, high) if fits else (low, trial)
         trial = (low + high) // 2
     return low

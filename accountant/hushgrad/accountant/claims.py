@@ -170,8 +170,10 @@ def from_schedule(
     return from_curve(curve, sampling=sampling, adjacency=adjacency, delta=delta, delta_charged=delta_charged)
 
 
-def privacy_curve(groups: Sequence[RoundGroup], *, sampling: Sampling, adjacency: Adjacency) -> pld.Curve:
-    """Returns the curve of epsilon over delta that `from_schedule` reads at one point."""
+def privacy_curve(
+    groups: Sequence[RoundGroup], *, sampling: Sampling, adjacency: Adjacency, quick: bool = False
+) -> pld.Curve:
+    """Returns the curve of epsilon over delta that `from_schedule` reads at one point; `quick` as in `pld.curve`."""
     _validate.choice("sampling", sampling, get_args(Sampling))
     _validate.choice("adjacency", adjacency, get_args(Adjacency))
     rounds: dict[tuple[float, float], int] = {}
@@ -183,7 +185,7 @@ def privacy_curve(groups: Sequence[RoundGroup], *, sampling: Sampling, adjacency
                 raise AccountantError("fixed sampling needs a sample smaller than the data set, found q = 1")
             sigma /= 2
         rounds[q, sigma] = rounds.get((q, sigma), 0) + int(group.rounds)
-    return pld.curve(rounds)
+    return pld.curve(rounds, quick=quick)
 
 
 def from_curve(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 from hushgrad.accountant import calibration, claims
-from hushgrad.accountant.claims import Adjacency, Claim, RoundGroup, Sampling
+from hushgrad.accountant.claims import Adjacency, RoundGroup, Sampling
 from hushgrad.accountant.errors import AccountantError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -69,7 +69,7 @@ def epsilon(
     else:
         raise AccountantError("give --sample-size, --rounds and --noise-multiplier, or --schedule")
     _warn(claims.check_delta(delta, records, accept_large=accept_large_delta))
-    claim = _claim(phases, sampling=sampling, adjacency=adjacency, records=records, delta=delta)
+    claim = claims.from_schedule(_groups(phases, records), sampling=sampling, adjacency=adjacency, delta=delta)
     click.echo(json.dumps({"claim": claim.to_dict()}) if as_json else claim.describe())
 
 
@@ -93,30 +93,29 @@ def calibrate(
     size, count = sample_size, rounds
     _warn(claims.check_delta(delta, records, accept_large=accept_large_delta))
 
-    def claim_for(sigma: float) -> Claim:
-        return _claim([(size, count, sigma)], sampling=sampling, adjacency=adjacency, records=records, delta=delta)
+    def groups(sigma: float) -> list[RoundGroup]:
+        return _groups([(size, count, sigma)], records)
 
-    sigma, claim = calibration.smallest_noise_multiplier(claim_for, epsilon=target)
+    sigma, claim = calibration.smallest_noise_multiplier(
+        lambda sigma: claims.from_schedule(groups(sigma), sampling=sampling, adjacency=adjacency, delta=delta),
+        epsilon=target,
+        quick_epsilon_for=lambda sigma: claims.privacy_curve(
+            groups(sigma), sampling=sampling, adjacency=adjacency, quick=True
+        ).epsilon(delta),
+    )
     if as_json:
         click.echo(json.dumps({"noise_multiplier": sigma, "claim": claim.to_dict()}))
     else:
         click.echo(f"noise multiplier {sigma:g}: {claim.describe()}")
 
 
-def _claim(
-    phases: Sequence[tuple[int, int, float]],
-    *,
-    sampling: Sampling,
-    adjacency: Adjacency,
-    records: int,
-    delta: float,
-) -> Claim:
+def _groups(phases: Sequence[tuple[int, int, float]], records: int) -> list[RoundGroup]:
     groups = []
     for size, rounds, sigma in phases:
         if not 1 <= size <= records:
             raise AccountantError(f"a sample size must be 1 to {records}, the number of records, found {size}")
         groups.append(RoundGroup(size / records, sigma, rounds))
-    return claims.from_schedule(groups, sampling=sampling, adjacency=adjacency, delta=delta)
+    return groups
 
 
 def _parse_schedule(text: str) -> list[tuple[int, int, float]]:

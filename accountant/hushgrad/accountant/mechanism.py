@@ -16,7 +16,7 @@ from hushgrad.accountant.errors import AccountantError, RefusedError
 NOISE_TABLES_TOTAL_VARIATION = 2e-19
 """Per coordinate: table noise against the discrete Gaussian of scale s; derived in `Mechanism.noise_distance`."""
 
-MIN_NOISE_STEPS = 64
+MIN_NOISE_STEPS = 2**8
 """Smallest s for which that constant is derived. A grid within the terms' rule has s >= 2**16."""
 
 FLOAT64_UNIT_ROUNDOFF = 2.0**-53
@@ -129,12 +129,12 @@ class Mechanism:
           s_X = sqrt(s^2 - s_Y^2) / b, b = 2^ceil(log2(s) / 2), each from an alias table of 2^m cells:
           - Convolution. P[b X + Y = n] is the Gaussian of scale s at n, times a sum of a Gaussian of variance
             t^2 = s_X^2 b^2 s_Y^2 / s^2 over a shifted copy of b Z. By Poisson summation that sum is constant up to
-            a factor 1 +- 2 exp(-2 pi^2 t^2 / b^2) (1 + tiny), and t^2 / b^2 = 1.7^2 (1 - s_Y^2 / s^2): 4e-25 for
-            s >= 2^12, below 3e-20 for s >= MIN_NOISE_STEPS.
-          - Tails. Each table holds |x| <= 9.3 standard deviations; beyond lies 2 * 7.1e-21, twice with both tables,
-            times 2 to be safe about the steps of a discrete tail: below 6e-20.
-          - Rounding. Weights are rounded to multiples of 2^-(64+m); at most 2^m entries, each off by at most one unit
-            after the total is put right, make 2^-65 for each table in total variation; 2^-63 covers both four times.
+            a factor 1 +- 2 exp(-2 pi^2 t^2 / b^2) (1 + tiny), and t^2 / b^2 = 1.7^2 (1 - s_Y^2 / s^2): below 4e-25
+            for s >= 2^16 and below 6e-24 for s >= MIN_NOISE_STEPS, as b < 2 sqrt(s).
+          - Tails. Each table holds |x| <= 9.3 standard deviations; beyond lies at most P(|Z| > 9.3) < 1.5e-20, for both
+            tables 3e-20.
+          - Rounding. Weights are rounded to multiples of 2^-(64+m); at most 2^m entries, each off by half a unit,
+            and one that puts the total right: 2^-65 for each table in total variation; 2^-63 = 1.1e-19 covers both.
 
         Raises:
             RefusedError: if s < MIN_NOISE_STEPS.

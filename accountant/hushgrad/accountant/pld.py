@@ -22,8 +22,18 @@ MAX_DISTINCT = 200
 MAX_POINTS = 2**21
 """Largest grid of losses; a coarser grid costs tightness, never truth."""
 
+SMALLEST_PROBABILITY = 1e-12
+"""A smaller q is charged as this one."""
+
+SMALLEST_NOISE_MULTIPLIER, LARGEST_NOISE_MULTIPLIER = 1e-3, 1e6
+"""Less noise is refused: it protects nobody (epsilon is above 10^5). More noise is charged as the largest."""
+
 _Q_GRID_RATIO = 1.02
-_COARSEST_INTERVAL = 1e-3
+_COARSEST_INTERVAL, _FINEST_INTERVAL = 1e-3, 1e-8
+_MASS_NOISE = 1e-17
+"""The library makes probabilities by differencing twice, so on a grid of step h and width R rounding errors add mass of
+about this times R / h^2 to every round: harmless for the guarantee, but at T R / h^2 > 10^17 epsilon grows visibly."""
+
 _TAIL_SIGMAS = 10.0  # the library cuts single rounds at mass e^-50, about 9.8 standard deviations
 
 # Double-precision Fourier transforms: against the closed form of the plain Gaussian composed T = 10^2 .. 2 * 10^5 times
@@ -77,7 +87,7 @@ class Curve:
         return epsilon
 
 
-def curve(rounds: Rounds) -> Curve:
+def curve(rounds: Rounds, *, quick: bool = False) -> Curve:
     """Composes rounds of the Poisson-sampled Gaussian mechanism under add-or-remove-one.
 
     Every rounding on the way is towards a larger epsilon: losses (the library's pessimistic connect-the-dots), tails,
@@ -86,25 +96,43 @@ def curve(rounds: Rounds) -> Curve:
 
     Args:
         rounds: (q, sigma) -> T with 0 < q <= 1, sigma > 0 and T >= 1. Empty: nothing is released, epsilon is 0.
+        quick: leave out the finer of the two discretisations: a quarter of the time, never a larger epsilon. For
+            searches, not for claims.
 
     Edges:
         q = 1: plain Gaussian rounds, composed in closed form: one Gaussian with 1/sigma^2 summed.
+        q or sigma beyond the constants above: charged as the constant, or refused.
+
+    Raises:
+        RefusedError: if a noise multiplier is below SMALLEST_NOISE_MULTIPLIER.
 
     Reference:
         Doroshenko et al., "Connect the Dots", arXiv 2207.04380; Koskela et al., "Computing Tight Differential Privacy
         Guarantees Using FFT", arXiv 1906.03049.
     """
-    prepared = _with_unsampled_joined(_with_few_probabilities(rounds))
+    prepared = _with_unsampled_joined(_with_few_probabilities(_within_limits(rounds)))
     if not prepared:
         return Curve((), 0.0)
     interval = _interval(prepared)
-    floor = _range(prepared) / MAX_POINTS
+    floor = _finest_interval(prepared)
     # The two agree within a fraction of a percent where the grid is fine enough; the larger is reported.
-    intervals = sorted({max(interval, floor), max(interval / 3, floor)})
+    intervals = {max(interval, floor)} if quick else {max(interval, floor), max(interval / 3, floor)}
     return Curve(
-        tuple(_compose(prepared, step) for step in intervals),
+        tuple(_compose(prepared, step) for step in sorted(intervals)),
         _ERROR_PER_GROUP * (len(prepared) + 1) + _ERROR_PER_ROUND * sum(prepared.values()),
     )
+
+
+def _within_limits(rounds: Rounds) -> dict[tuple[float, float], int]:
+    merged: dict[tuple[float, float], int] = {}
+    for (q, sigma), count in rounds.items():
+        if sigma < SMALLEST_NOISE_MULTIPLIER:
+            raise RefusedError(
+                f"a noise multiplier must be at least {SMALLEST_NOISE_MULTIPLIER:g} to be accounted, found {sigma:.3g}"
+            )
+        key = (max(q, SMALLEST_PROBABILITY), min(sigma, LARGEST_NOISE_MULTIPLIER))
+        merged[key] = merged.get(key, 0) + count
+    return merged
 
 
 def _with_few_probabilities(rounds: Rounds) -> dict[tuple[float, float], int]:
@@ -136,9 +164,9 @@ def _interval(rounds: Rounds) -> float:
     return min(_COARSEST_INTERVAL, scale / 10)
 
 
-def _range(rounds: Rounds) -> float:
-    """Returns about how wide the composed losses lie, in units of loss; it only guards memory."""
-    widest, variance = 0.0, 0.0
+def _finest_interval(rounds: Rounds) -> float:
+    """Returns the interval below which a grid would not fit into MAX_POINTS or would drown in rounding errors."""
+    widest, variance, summed = 0.0, 0.0, 0.0
     for (q, sigma), count in rounds.items():
         reach = _TAIL_SIGMAS / sigma + 0.5 / sigma**2
         one_round = _log_mixture(q, reach) - _log_mixture(q, -reach)
@@ -146,9 +174,10 @@ def _range(rounds: Rounds) -> float:
         if sigma > 0.2:
             loss_variance = min(loss_variance, q**2 * math.expm1(1 / sigma**2))
         variance += count * loss_variance
+        summed += count * one_round
         # The library bounds a composed range by Chernoff's method with orders up to 20 / points.
         widest = max(widest, 3.5 * one_round)
-    return widest + 34 * math.sqrt(variance)
+    return max((widest + 34 * math.sqrt(variance)) / MAX_POINTS, math.sqrt(_MASS_NOISE * summed), _FINEST_INTERVAL)
 
 
 def _log_mixture(q: float, exponent: float) -> float:

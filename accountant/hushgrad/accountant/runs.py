@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
-from hushgrad.accountant import _validate, claims, sampler
+from hushgrad.accountant import _validate, claims, pld, sampler
 from hushgrad.accountant.claims import Adjacency, Claim, RoundGroup, Sampling
 from hushgrad.accountant.errors import AccountantError, RefusedError
 from hushgrad.accountant.mechanism import Mechanism
@@ -87,7 +87,7 @@ def distances(run: Run) -> Distances:
     masks, batch_tail = 0.0, 0.0
     for size, rounds in _rounds_by_size(run).items():
         q = size / run.records
-        masks += rounds * sampler.mask_distance(run.sampling, run.records, q)
+        masks += rounds * sampler.mask_distance(run.sampling, run.records)
         if run.sampling == "poisson":
             batch_tail += rounds * math.exp(sampler.log_batch_tail(run.records, q, n_max))
     noise = len(run.sample_sizes) * run.mechanism.noise_distance() if run.sample_sizes else 0.0
@@ -112,11 +112,25 @@ def claim(run: Run, *, delta: float) -> Claim:
     >>> claim(Run("poisson", 1768, (200,) * 80, mechanism), delta=1e-5).epsilon < 0.8
     True
     """
+    curve, charged = _curve_and_charge(run, delta, quick=False)
+    return claims.from_curve(curve, sampling=run.sampling, adjacency=run.adjacency, delta=delta, delta_charged=charged)
+
+
+def quick_epsilon(run: Run, *, delta: float) -> float:
+    """Returns an epsilon that is never above that of `claim`, most often equal, in a quarter of its time.
+
+    For searches that end with `claim`. Raises what `claim` raises.
+    """
+    curve, charged = _curve_and_charge(run, delta, quick=True)
+    return curve.epsilon(delta - charged)
+
+
+def _curve_and_charge(run: Run, delta: float, *, quick: bool) -> tuple[pld.Curve, float]:
     _validate.delta("delta", delta)
-    curve = claims.privacy_curve(groups(run), sampling=run.sampling, adjacency=run.adjacency)
+    curve = claims.privacy_curve(groups(run), sampling=run.sampling, adjacency=run.adjacency, quick=quick)
     parts = distances(run)
     share = claims.MAX_CHARGED_SHARE
-    # With epsilon = 0 first, so that a hopeless n_max is named before anything expensive or large is computed.
+    # With epsilon = 0 first, so that a hopeless n_max is named before epsilon is asked for.
     factor = 2.0
     if factor * parts.total() <= share * delta:
         factor = _one_plus_exp(curve.epsilon((1 - share) * delta))
@@ -127,7 +141,7 @@ def claim(run: Run, *, delta: float) -> Claim:
             f"imperfections cost {charged:.3g} of delta, more than {share:.0%} of {delta:.3g}; most of it, "
             f"{factor * cost:.3g}, is {_REMEDIES[what]}"
         )
-    return claims.from_curve(curve, sampling=run.sampling, adjacency=run.adjacency, delta=delta, delta_charged=charged)
+    return curve, charged
 
 
 _REMEDIES = {

@@ -2,35 +2,27 @@
 
 It knows how many random words a mask may draw, and what happens to a batch that is too large; not what is summed.
 
-In formulas: N the declared number of records, q the sampling probability, s the sample size, n_max the largest batch.
+In formulas: N the declared number of records, q the sampling probability, n_max the largest batch.
 """
 
 import math
 
 
-def mask_distance(sampling: str, records: int, sampling_probability: float) -> float:
-    """Returns a bound of the total variation between one round's mask and the ideal one, for at most N + 1 records.
+def mask_distance(sampling: str, records: int) -> float:
+    """Returns a bound of the total variation between one round's mask and the ideal one.
 
-    The neighbour with one record more is drawn by the same code, hence n = N + 1 below.
-
-    - "poisson": 8 max(n, 4/q, 8) 2^-64. Records are reached by geometric skips. A skip is found in a table of at most
-      8/q + 2 thresholds, each within 2^-65 of its exact value; what lies beyond the table starts anew from its end
-      (the geometric distribution has no memory). A probability is the difference of two thresholds, so a draw is off
-      by at most (8/q + 2) 2^-65 in total variation. A mask needs on average at most n q + 1 draws that hit a record or
-      the end, and n q / 8 + 1 that leave the table; a sequence of draws is off by at most the mean number of draws
-      times one draw's distance: (8/q + 2)(9 n q / 8 + 2) 2^-65 <= (11.25 n + 16/q + 4) 2^-65.
-    - "fixed": n^2 2^-64. At most n indices are drawn without replacement, each uniform below some number <= n made from
-      64 random bits, off by at most n 2^-64.
-
-    Args:
-        sampling: "poisson" or "fixed".
-        records: N >= 1.
-        sampling_probability: q in (0, 1]; not used by "fixed".
+    - "poisson": 8 N 2^-64, for up to 4 N records, so for both neighbours. Records are reached by geometric skips. One
+      64-bit word is compared with J <= min(N, 2/q + 1) thresholds, each within 2^-65 of its exact value; beyond the
+      last, J records are skipped and the search starts anew (the geometric distribution has no memory). The word's
+      outcome has J + 1 probabilities, differences of neighbouring thresholds, so it is off by at most J 2^-65. A
+      sequence of words is off by at most the mean number of words times that. A word decides (1 - (1-q)^J) / q
+      records on average, and the last word at most J too many, so (Wald) the mean number of words is at most
+      (4 N + J) q / (1 - (1-q)^J). With J <= N, q J <= 3 and x / (1 - e^-x) <= 3.16 for x <= 3 the whole is at most
+      5 N * 3.16 * 2^-65 < 8 N 2^-64.
+    - "fixed": 0. Words beyond the last full interval are thrown away, so every index, and by symmetry every set, is
+      exactly uniform. (Without that it would cost up to N^2 2^-64, too much above some 10^5 records.)
     """
-    n = records + 1
-    if sampling == "fixed":
-        return n**2 * 2.0**-64
-    return 8 * max(n, 4 / sampling_probability, 8) * 2.0**-64
+    return 8 * records * 2.0**-64 if sampling == "poisson" else 0.0
 
 
 def log_batch_tail(records: int, sampling_probability: float, max_examples: int) -> float:

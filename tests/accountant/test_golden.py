@@ -1,0 +1,52 @@
+"""Claims against numbers that were computed beforehand; their origin stands in the golden file."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hushgrad import accountant
+
+_ROWS = json.loads((Path(__file__).parents[1] / "golden" / "accountant" / "tight.json").read_text())["rows"]
+
+
+def _name(row):
+    s, n = row["sampling_probability"]
+    return f"{row['sampling']}-{s}-of-{n}-sigma-{row['noise_multiplier']:.5g}-rounds-{row['rounds']}-{row['delta']:.1g}"
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=_name)
+def test_claim_is_the_golden_number_and_never_below_a_certified_bound(row):
+    s, n = row["sampling_probability"]
+    group = accountant.RoundGroup(s / n, row["noise_multiplier"], row["rounds"])
+
+    claim = accountant.from_schedule([group], sampling=row["sampling"], adjacency="add-remove", delta=row["delta"])
+
+    assert claim.epsilon == pytest.approx(row["epsilon"], rel=5e-3)
+    assert claim.epsilon >= row.get("lower_bound", 0.0)
+
+
+def test_fixed_sampling_accounted_as_poisson_would_miss_the_golden_numbers():
+    """The twin: the golden numbers tell the two samplers apart."""
+    fixed = [row for row in _ROWS if row["sampling"] == "fixed"]
+    for row in fixed[:3]:
+        s, n = row["sampling_probability"]
+        group = accountant.RoundGroup(s / n, row["noise_multiplier"], row["rounds"])
+        claim = accountant.from_schedule([group], sampling="poisson", adjacency="add-remove", delta=row["delta"])
+        assert claim.epsilon < 0.6 * row["epsilon"]
+
+
+def test_epsilon_is_zero_where_delta_covers_the_whole_difference():
+    """tensorflow/privacy#166: q = 0.00105, sigma = 1, one round: the total variation, q * 0.3829, is below delta."""
+    group = accountant.RoundGroup(0.00105, 1.0, 1)
+
+    claim = accountant.from_schedule([group], sampling="poisson", adjacency="add-remove", delta=1e-3)
+
+    assert claim.epsilon == 0.0
+
+
+def test_a_delta_below_double_precision_is_refused_and_not_guessed():
+    """microsoft/prv_accountant#17: one library answers 3.8 at delta = 1.13e-18, where Renyi accounting gives 0.155."""
+    group = accountant.RoundGroup(0.00033, 4.0, 10_000)
+
+    with pytest.raises(accountant.RefusedError, match="too small for a privacy loss distribution"):
+        accountant.from_schedule([group], sampling="poisson", adjacency="add-remove", delta=1.13e-18)
