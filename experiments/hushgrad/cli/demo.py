@@ -75,7 +75,7 @@ def command(
         return
     summary.show(console, found)
     console.print(
-        f"Pictures: {folder / 'accuracy.png'} and {folder / 'privacy.png'}\n"
+        f"Pictures: {folder / 'accuracy.png'} and {folder / 'epsilon.png'}\n"
         f"Everything else: {folder} (summary.json, history.csv, both models, ledgers, logs, configuration)",
         highlight=False,
         soft_wrap=True,

@@ -14,8 +14,8 @@ PHISHING_FEATURES = 68
 def phishing() -> Table:
     """Returns the UCI Phishing Websites data: 11,055 web pages, 68 binary features, label 1 for the larger class.
 
-    A set bit reads as 1/sqrt(30), so that the features of a page have L2 norm 1 (there are 30 groups of one-hot bits,
-    each with one bit set). The scale is a public constant; nothing was computed from the pages.
+    A set bit reads as 0.18257, about 1/sqrt(30), so that the features of a page have L2 norm 1: there are 30 groups of
+    one-hot bits, each with one bit set. The scale is a public constant; nothing was computed from the pages.
 
     Raises:
         RuntimeError: if the packaged file is not the one that was packaged.

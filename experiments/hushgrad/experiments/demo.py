@@ -151,6 +151,8 @@ def _federate(
             for source, event in group.events(POLL_SECONDS):
                 board.apply(source, event)
             group.check()
+            for view in board.clients.values():
+                meter.reading(view)  # remembered, so that neither display nor picture has to wait for it
             screen.update()
             if reference_accuracy is None and board.version > 0:
                 reference_accuracy = reference.accuracy(prepared.train, prepared.test)
@@ -182,7 +184,7 @@ class _Odometer:
 
     def __init__(self, prepared: Prepared) -> None:
         plan = prepared.plan
-        self._round = (plan.sample_size / plan.request.records, plan.noise_multiplier)
+        self._round = (plan.sample_size / plan.request.records, plan.charged_noise_multiplier)
         self._plan = plan
 
     def reading(self, view: ClientView) -> float | None:
@@ -232,10 +234,10 @@ def _conclude(
         last=[row.accuracy for row in history],
         averaged=[row.accuracy_averaged for row in history],
         reference=scores.reference,
-        claim=f"each client's records: {summary.claim_words(largest)}, whole run",
+        claim=f"{summary.claim_words(largest)}, for each client's whole run",
     )
     plots.privacy(
-        folder / "privacy.png",
+        folder / "epsilon.png",
         curves={name: _curve(export) for name, export in exports.items()},
         claims={name: float(claim["epsilon"]) for name, claim in claims.items()},
         delta=float(largest["delta"]),

@@ -101,7 +101,7 @@ class Display:
                 _number(view.version),
                 _number(view.staleness),
                 ProgressBar(total=view.epsilon or 1.0, completed=used or 0.0, width=20),
-                "" if used is None else f"{used:.3f}",
+                "" if used is None else f"{used:.4f}",
                 "" if view.epsilon is None else f"{view.epsilon:g}",
                 view.state,
             )

@@ -80,6 +80,7 @@ class Plan:
         sample_size: s.
         eta0: the first step size.
         noise_multiplier: sigma, the smallest that the terms allow; the clients' files say it too.
+        charged_noise_multiplier: sigma as the accountant charges it, sensitivity and rounding included.
         noise_multiplier_max: the largest that the terms allow.
         grid_exponent: g.
         max_examples_per_round: n_max.
@@ -92,6 +93,7 @@ class Plan:
     sample_size: int
     eta0: float
     noise_multiplier: float
+    charged_noise_multiplier: float
     noise_multiplier_max: float
     grid_exponent: int
     max_examples_per_round: int
@@ -170,6 +172,7 @@ def make(request: Request, *, noise_multiplier: float | None = None, accept_larg
         sample_size=sample_size,
         eta0=request.eta0 if request.eta0 is not None else default_eta0(request, sample_size),
         noise_multiplier=noise_multiplier,
+        charged_noise_multiplier=mechanism_for(noise_multiplier).charged_noise_multiplier(),
         noise_multiplier_max=noise_max,
         grid_exponent=g,
         max_examples_per_round=n_max,

@@ -139,6 +139,9 @@ class Group:
                 child.process.kill()
                 child.process.wait()
             child.reader.join(timeout=2)
+            output = child.log.with_suffix(".out")
+            if output.exists() and output.stat().st_size == 0:
+                output.unlink()
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -119,13 +119,11 @@ def show(console: Console, summary: Mapping[str, Any]) -> None:
     scores = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     scores.add_column("model")
     scores.add_column("test accuracy", justify="right")
-    scores.add_column("epsilon of each client's records", justify="right")
+    scores.add_column("epsilon", justify="right")
     epsilon = f"{summary['claim']['epsilon']:g}"
     scores.add_row("last version, private", f"{summary['test_accuracy']:.2%}", epsilon)
     scores.add_row("average of the second half, private", f"{summary['test_accuracy_averaged']:.2%}", epsilon)
-    scores.add_row(
-        "reference without privacy: all records in one place", f"{summary['reference_accuracy']:.2%}", "unlimited"
-    )
+    scores.add_row("without privacy, all records in one place", f"{summary['reference_accuracy']:.2%}", "unlimited")
     console.print(scores)
     console.print(
         f"Each client's whole run costs its records at most {claim_words(summary['claim'])}.\n"
