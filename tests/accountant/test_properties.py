@@ -20,7 +20,7 @@ def _random_rounds(seed):
     return q, sigma, int(generator.integers(1, 300))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(4))
 def test_more_exposure_never_costs_less(seed):
     q, sigma, rounds = _random_rounds(seed)
     base = _epsilon([RoundGroup(q, sigma, rounds)])
@@ -88,7 +88,7 @@ def test_probabilities_are_only_ever_rounded_up_and_by_at_most_two_percent():
 
 def test_a_tiny_sampling_probability_keeps_its_grid_in_memory_and_an_upper_bound():
     """q = 1e-6 at sigma = 0.5 asks for a grid of 10^8 losses; a coarser one still bounds the round from above."""
-    curve = pld.curve({(1e-6, 0.5): 10})
+    curve = pld.curve({(1e-6, 0.5): 10}, quick=True)
 
     assert all(distribution._pmf_remove.size <= 2 * pld.MAX_POINTS for distribution in curve.distributions)
     # Ten times the total variation of one round is the delta at epsilon = 0; at that delta epsilon must be about 0.
