@@ -4,9 +4,7 @@ Knows no threads, no event loop and no protocol rule. Small arrays live in rows,
 verified by SHA-256 when read.
 """
 
-import base64
 import hashlib
-import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -17,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from hushgrad.server import folder as folder_module
+from hushgrad.server import rows
 from hushgrad.server.aggregation import Published
 from hushgrad.server.errors import InputError, StoreError
 from hushgrad.server.folder import StateFolder
@@ -27,63 +26,14 @@ from hushgrad.server.records import (
     Receipt,
     Record,
     Snapshot,
-    State,
     remembered_from,
 )
 from hushgrad.wire import grid
 from hushgrad.wire import terms as wire_terms
 from hushgrad.wire.terms import Terms
 
-APPLICATION_ID = int.from_bytes(b"HGsv", "big")
-SCHEMA_VERSION = 1
 LARGEST_ROW_BYTES = 256 * 1024
 """Arrays above this are files: SQLite writes a large row several times, a file once."""
-
-_SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE participants (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE receipts (
-    participant TEXT NOT NULL,
-    round INTEGER NOT NULL,
-    digest BLOB,
-    sequence INTEGER,
-    previous_head BLOB NOT NULL,
-    head BLOB NOT NULL,
-    disposition TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    included_in INTEGER,
-    PRIMARY KEY (participant, round)
-) WITHOUT ROWID;
-CREATE INDEX receipts_by_row ON receipts (participant, sequence);
-CREATE INDEX receipts_by_version ON receipts (included_in);
-CREATE TABLE versions (
-    version INTEGER PRIMARY KEY,
-    previous INTEGER NOT NULL,
-    sha256 BLOB NOT NULL,
-    model BLOB,
-    file TEXT
-);
-CREATE TABLE arrays (
-    name TEXT PRIMARY KEY,
-    version INTEGER NOT NULL,
-    count INTEGER NOT NULL,
-    sha256 BLOB NOT NULL,
-    data BLOB,
-    file TEXT
-) WITHOUT ROWID;
-"""
-
-_PUT_RECEIPT = """
-INSERT INTO receipts
-    (participant, round, digest, sequence, previous_head, head, disposition, reason, included_in)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)
-ON CONFLICT (participant, round) DO UPDATE SET
-    digest = excluded.digest, sequence = excluded.sequence, previous_head = excluded.previous_head,
-    head = excluded.head, disposition = excluded.disposition, reason = excluded.reason, included_in = NULL
-"""
-_GET_RECEIPTS = (
-    "SELECT participant, round, digest, sequence, previous_head, head, disposition, reason, included_in FROM receipts "
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +111,7 @@ class Database:
                 # A receipt that is still open reads as INCLUDED without a version.
                 disposition = record.disposition or Disposition.INCLUDED
                 self._connection.execute(
-                    _PUT_RECEIPT,
+                    rows.PUT_RECEIPT,
                     (
                         record.participant,
                         record.round,
@@ -175,7 +125,7 @@ class Database:
                 )
             else:
                 self._connection.execute(
-                    "INSERT OR REPLACE INTO participants VALUES (?, ?)", (record.name, _participant_to_json(record))
+                    "INSERT OR REPLACE INTO participants VALUES (?, ?)", (record.name, rows.participant_to_json(record))
                 )
 
     def write_sealed(self, participant: str, round_: int, header: bytes, payload: bytes | memoryview) -> None:
@@ -287,14 +237,15 @@ class Database:
         Raises:
             StoreError: if an array is missing or damaged.
         """
-        found = self._array("array", "<i8")
-        if found is None:
+        checkpoint = self._array("array", "<i8")
+        if checkpoint is None:
             raise StoreError(f"{self._folder.database} lacks its checkpoint; restore it from a backup")
-        array, version, _ = found
+        array, version, _ = checkpoint
         average = self._array("average_sum", "<f8")
         first = remembered_from(version, window=terms.window, publish_every=terms.publish_every)
-        rows = self._connection.execute(
-            f"{_GET_RECEIPTS} WHERE round >= ? OR (digest IS NOT NULL AND included_in IS NULL AND disposition != ?)",
+        found = self._connection.execute(
+            f"{rows.GET_RECEIPTS} WHERE round >= ? "
+            "OR (digest IS NOT NULL AND included_in IS NULL AND disposition != ?)",
             (first, Disposition.INVALID.value),
         )
         return Snapshot(
@@ -303,10 +254,10 @@ class Database:
             average_sum=None if average is None else average[0],
             average_count=0 if average is None else average[2],
             participants=tuple(
-                _participant_from_json(body)
+                rows.participant_from_json(body)
                 for (body,) in self._connection.execute("SELECT body FROM participants ORDER BY name")
             ),
-            receipts=tuple(_open(_receipt(row)) for row in rows),
+            receipts=tuple(rows.opened(rows.receipt_from_row(row)) for row in found),
             histories=self._histories(first),
         )
 
@@ -325,7 +276,7 @@ class Database:
         return folder_module.verified(data or b"", sha256, f"{name} in {self._folder.database}")
 
     def _histories(self, first: int) -> dict[str, History]:
-        rows = self._connection.execute(
+        found = self._connection.execute(
             """
             SELECT participant, SUM(disposition = 'INCLUDED'), SUM(disposition = 'INVALID'),
                 SUM(disposition IN ('SKIPPED', 'VOID', 'LOST')),
@@ -337,7 +288,7 @@ class Database:
             (first,),
         ).fetchall()
         histories = {}
-        for name, accepted, invalid, without, received, sequence, forgotten in rows:
+        for name, accepted, invalid, without, received, sequence, forgotten in found:
             latest = self.find_row(name, sequence)
             head = latest.head if latest is not None else b""
             histories[name] = History(accepted, invalid, without, received, sequence, head, forgotten)
@@ -346,27 +297,27 @@ class Database:
     def find(self, participant: str, round_: int) -> Receipt | None:
         """See `Archive.find`."""
         row = self._connection.execute(
-            f"{_GET_RECEIPTS} WHERE participant = ? AND round = ?", (participant, round_)
+            f"{rows.GET_RECEIPTS} WHERE participant = ? AND round = ?", (participant, round_)
         ).fetchone()
-        return None if row is None else _receipt(row)
+        return None if row is None else rows.receipt_from_row(row)
 
     def find_row(self, participant: str, sequence: int) -> Receipt | None:
         """See `Archive.find_row`."""
         row = self._connection.execute(
-            f"{_GET_RECEIPTS} WHERE participant = ? AND sequence = ?", (participant, sequence)
+            f"{rows.GET_RECEIPTS} WHERE participant = ? AND sequence = ?", (participant, sequence)
         ).fetchone()
-        return None if row is None else _receipt(row)
+        return None if row is None else rows.receipt_from_row(row)
 
     def receipts(self) -> Iterator[Receipt]:
         """Yields all receipts, ordered by participant, then round."""
-        return map(_receipt, self._connection.execute(f"{_GET_RECEIPTS} ORDER BY participant, round"))
+        return map(rows.receipt_from_row, self._connection.execute(f"{rows.GET_RECEIPTS} ORDER BY participant, round"))
 
     def versions(self) -> list[StoredVersion]:
         """Returns all published versions in order."""
-        rows = self._connection.execute(
+        found = self._connection.execute(
             "SELECT version, previous, sha256, model IS NOT NULL OR file IS NOT NULL FROM versions ORDER BY version"
         )
-        return [StoredVersion(version, previous, sha256, bool(kept)) for version, previous, sha256, kept in rows]
+        return [StoredVersion(version, previous, sha256, bool(kept)) for version, previous, sha256, kept in found]
 
     def model(self, version: int) -> tuple[bytes, bytes] | None:
         """Returns (float32 bytes, SHA-256) of a published version; None when it is not kept.
@@ -387,15 +338,15 @@ class Database:
         row = self._connection.execute("SELECT previous FROM versions WHERE version = ?", (version,)).fetchone()
         if row is None:
             return None
-        rows = self._connection.execute(
-            f"{_GET_RECEIPTS} WHERE included_in = ? ORDER BY participant, round", (version,)
+        found = self._connection.execute(
+            f"{rows.GET_RECEIPTS} WHERE included_in = ? ORDER BY participant, round", (version,)
         )
-        return int(row[0]), [_receipt(found) for found in rows]
+        return int(row[0]), [rows.receipt_from_row(one) for one in found]
 
     def array_files(self) -> set[str]:
         """Returns the names of the files in the arrays folder that rows refer to."""
-        rows = self._connection.execute("SELECT file FROM arrays UNION SELECT file FROM versions")
-        return {file for (file,) in rows if file}
+        found = self._connection.execute("SELECT file FROM arrays UNION SELECT file FROM versions")
+        return {file for (file,) in found if file}
 
 
 def create(folder: StateFolder, terms: Terms, terms_bytes: bytes, initial_model: npt.NDArray[np.float32]) -> None:
@@ -409,9 +360,9 @@ def create(folder: StateFolder, terms: Terms, terms_bytes: bytes, initial_model:
     connection = _connect(temporary)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.executescript(_SCHEMA)
+        connection.execute(f"PRAGMA application_id = {rows.APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {rows.SCHEMA_VERSION}")
+        connection.executescript(rows.SCHEMA)
         database = Database(folder, connection)
         database.begin()
         connection.execute("INSERT INTO meta VALUES ('terms', ?), ('server_epoch', 1)", (terms_bytes,))
@@ -446,56 +397,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
     (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-    if application_id != APPLICATION_ID:
+    if application_id != rows.APPLICATION_ID:
         raise InputError(f"{path} is another program's database; give the folder of a hushgrad server")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != SCHEMA_VERSION:
-        raise InputError(f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; update the older one")
-
-
-def _receipt(row: tuple[Any, ...]) -> Receipt:
-    participant, round_, digest, sequence, previous_head, head, disposition, reason, included_in = row
-    return Receipt(
-        participant, round_, digest, sequence, previous_head, head, Disposition(disposition), reason, included_in
-    )
-
-
-def _open(receipt: Receipt) -> Receipt:
-    """Takes the disposition from a receipt whose content did not reach a checkpoint."""
-    if receipt.disposition is Disposition.INCLUDED and receipt.included_in is None:
-        return Receipt(
-            receipt.participant,
-            receipt.round,
-            receipt.digest,
-            receipt.sequence,
-            receipt.previous_head,
-            receipt.head,
-        )
-    return receipt
-
-
-def _participant_to_json(record: ParticipantRecord) -> str:
-    return json.dumps(
-        {
-            "name": record.name,
-            "state": record.state.name,
-            "session": record.session,
-            "joins": [[base64.b64encode(join_id).decode(), session] for join_id, session in record.joins],
-            "intervals": record.intervals,
-            "suspensions": record.suspensions,
-            "duplicates": record.duplicates,
-        }
-    )
-
-
-def _participant_from_json(body: str) -> ParticipantRecord:
-    fields = json.loads(body)
-    return ParticipantRecord(
-        name=fields["name"],
-        state=State[fields["state"]],
-        session=fields["session"],
-        joins=tuple((base64.b64decode(join_id), session) for join_id, session in fields["joins"]),
-        intervals=tuple((entry, exit_) for entry, exit_ in fields["intervals"]),
-        suspensions=fields["suspensions"],
-        duplicates=fields["duplicates"],
-    )
+    if version != rows.SCHEMA_VERSION:
+        raise InputError(f"{path} has schema {version}, this program reads {rows.SCHEMA_VERSION}; update the older one")
