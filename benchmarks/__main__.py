@@ -48,7 +48,7 @@ def main() -> int:
     Console(width=None if sys.stdout.isatty() else 140).print(_table(rows))
     console.print(f"{len(rows)} figures in {time.monotonic() - started:.0f} s, written to {arguments.output}")
     for row in missing:
-        console.print(f"NOT MEASURED {row.name}: {row.reason}", style="bold red", markup=False)
+        console.print(f"NOT MEASURED {row.name}: {row.reason}", style="bold red", markup=False, soft_wrap=True)
     failed = bool(missing) or not rows or (arguments.strict and not all(row.holds for row in rows))
     return 1 if failed else 0
 

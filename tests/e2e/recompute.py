@@ -1,6 +1,6 @@
 """Recomputes every published version of an exported federation from its sealed updates, with Python integers alone.
 
-Usage: python recompute.py EXPORT_DIR, where EXPORT_DIR comes from `hushgrad-server export` of a server with keep_sealed.
+Usage: python recompute.py EXPORT_DIR, made by `hushgrad-server export` of a server that ran with keep_sealed.
 """
 
 import hashlib

@@ -1,8 +1,9 @@
 """A second route to a claim: privacy loss distributions by numpy's FFT alone, from the rows of an exported ledger.
 
 Nothing of hushgrad is imported here. One round of the Poisson-sampled Gaussian is the pair
-P = (1-q) N(0, sigma^2) + q N(1, sigma^2) against Q = N(0, sigma^2), in both orders. The privacy loss is discretised with
-all mass rounded up (an upper bound on epsilon) or down (a lower bound), and composed by multiplying Fourier transforms.
+P = (1-q) N(0, sigma^2) + q N(1, sigma^2) against Q = N(0, sigma^2), in both orders. The privacy loss is discretised
+with all mass rounded up (an upper bound on epsilon) or down (a lower bound), and composed by multiplying Fourier
+transforms.
 """
 
 import functools
