@@ -307,7 +307,7 @@ def test_fixed_sampling_needs_as_many_rows_as_were_declared(ready: World) -> Non
     ("old", "new", "complaint"),
     [
         ("noise_multiplier = 4.0", "noise_multiplier = 5.0", "noise_multiplier = 4.0, the configuration now gives 5.0"),
-        ("records = 100", "records = 99", "records = 100, the configuration now gives 99"),
+        ("records = 100", "records = 101", "records = 100, the configuration now gives 101"),
         ('sampler = "poisson"', 'sampler = "fixed"', "sampler = poisson, the configuration now gives fixed"),
         ("release_interval_seconds = 0.01", "", "timing = covered, the configuration now gives not covered"),
     ],

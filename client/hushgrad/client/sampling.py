@@ -12,9 +12,6 @@ import numpy.typing as npt
 from hushgrad.client.errors import InputError
 from hushgrad.client.stream import RandomStream
 
-MAX_ROWS_PER_RECORD: Final = 4
-"""The bound of `poisson` holds for at most this many times the declared number of records."""
-
 _MAX_THRESHOLDS: Final = 2**16
 _WORD: Final = 2**64
 _GUARD_BITS: Final = 128
@@ -73,7 +70,7 @@ def poisson(stream: RandomStream, table: PoissonTable, rows: int) -> npt.NDArray
     Args:
         stream: its mask lane is used.
         table: made for the declared N and s.
-        rows: how many rows there are, at most 4 N.
+        rows: how many rows there are, at most N.
 
     Returns:
         The chosen rows, ascending, shape (n,); n = 0 is possible and a valid round.
@@ -85,7 +82,7 @@ def poisson(stream: RandomStream, table: PoissonTable, rows: int) -> npt.NDArray
         c_J) <= 5 N * 3.16 * 2^-65 < 8 N 2^-64.
 
     Raises:
-        SamplingError: if rows > 4 N.
+        SamplingError: if rows > N.
     """
     check_poisson(table.sample_size, table.records, rows)
     length = len(table.thresholds)
@@ -134,16 +131,17 @@ def fixed(stream: RandomStream, sample_size: int, records: int, rows: int) -> np
 
 
 def check_poisson(sample_size: int, records: int, rows: int) -> None:
-    """Refuses numbers for which the bound of `poisson` does not hold.
+    """Refuses numbers for which the accounting of `poisson` does not hold.
+
+    A batch beyond the terms' largest is charged as rare as it is among N + 1 records; among more it would be less rare.
 
     Raises:
-        SamplingError: unless s >= 1, N >= 1 and rows <= 4 N.
+        SamplingError: unless s >= 1 and N >= rows, N >= 1.
     """
     _check(sample_size, records)
-    if rows > MAX_ROWS_PER_RECORD * records:
+    if rows > records:
         raise SamplingError(
-            f"there are more than {MAX_ROWS_PER_RECORD} times as many rows as the {records} declared records; "
-            "declare more records"
+            f"there are more rows than the {records} declared records; declare at least as many records as there are"
         )
 
 
