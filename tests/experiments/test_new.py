@@ -194,5 +194,5 @@ def test_split_writes_parts_that_new_reads(tmp_path: Path, table: Path) -> None:
         "client-3.npz",
         "test.npz",
     ]
-    changes = ["--label", "y", "--bounds-from", str(parts / "test.npz")]
+    changes = ["--bounds-from", str(parts / "test.npz")]
     assert new(tmp_path / "federation", parts / "client-1.npz", *changes) == 0

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hushgrad.experiments import folders, source, split
+from hushgrad.experiments.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +29,24 @@ class Written:
 
 
 def write(name: str, folder: Path, *, label: str, clients: int, test_fraction: float, seed: int) -> Written:
-    """Reads a table and writes client-1.npz, client-2.npz, ... and test.npz, each with arrays X and y.
+    """Reads a table and writes client-1.npz, client-2.npz, ... and test.npz, each with X and an array of labels.
+
+    The labels are called as in the table, so that one `label` setting fits all files.
 
     Raises:
         InputError: if the table, a number or the folder cannot be used; then nothing was written.
     """
+    if label in ("X", "file", "allow_pickle"):  # taken by the features, and by numpy's writer
+        raise InputError(f"a label column called {label!r} cannot be written into a .npz file; rename it")
     table = source.read(name, label=label)
     cut = split.split(table, clients=clients, test_fraction=test_fraction, seed=seed)
     folders.make_new(folder)
     files = tuple(folder / f"client-{number}.npz" for number in range(1, clients + 1))
     for path, rows in zip(files, cut.parts, strict=True):
-        table.take(rows).save(path)
+        table.take(rows).save(path, label=label)
     test = folder / "test.npz" if len(cut.test) else None
     if test:
-        table.take(cut.test).save(test)
+        table.take(cut.test).save(test, label=label)
     return Written(
         files=files,
         test=test,

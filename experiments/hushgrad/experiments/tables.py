@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +36,12 @@ class Table:
         """Returns the records with these row numbers, in their order."""
         return Table(self.features[rows], self.labels[rows], self.class_names)
 
-    def save(self, path: Path) -> None:
-        """Writes arrays X and y into a compressed .npz file without pickled objects.
+    def save(self, path: Path, *, label: str = "y") -> None:
+        """Writes the features as X and the labels as an array called `label` into a compressed .npz file.
 
-        y holds numbers where the classes are called 0, 1, 2, ..., else names: a part that lacks a class says the same.
+        The labels are numbers where the classes are called 0, 1, 2, ..., else names: a part that lacks a class says
+        the same. Nothing is pickled.
         """
         y = self.labels if self.numbered else np.array(self.class_names, np.str_)[self.labels]
-        np.savez_compressed(path, X=self.features, y=y)
+        arrays: dict[str, Any] = {"X": self.features, label: y}
+        np.savez_compressed(path, **arrays)
