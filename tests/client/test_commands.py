@@ -205,13 +205,30 @@ def test_status_works_while_a_client_runs(ready: World) -> None:
         assert ready.good("status")["runs"] == []
 
 
-def test_a_second_run_for_another_federation_adds_up(ready: World) -> None:
+def test_a_second_federation_must_be_meant_and_adds_up(ready: World) -> None:
+    ready.write(("lifetime_delta = 1e-5", "lifetime_delta = 1e-4"))
+    (ready.folder / "state" / "ledger.sqlite").unlink()
+    ready.good("ledger", "init", "--accept-new-budget")
     first = ready.good("run")["claim"]["epsilon"]
+
     other = FakeServer(client_world.make_terms(final_version=5))
     with other.serving() as address:
-        result = ready.call("run", "--json", "--server", address)
-    assert result.exit_code == 3  # the lifetime delta went to the first run
-    assert ready.good("status")["left"]["epsilon"] == pytest.approx(1.0 - first)
+        ready.server, ready.address = other, address
+        changes = (("lifetime_delta = 1e-5", "lifetime_delta = 1e-4"),)
+        ready.write(*changes)
+        ready.refused(5, "if a second federation is meant", "run")
+        ready.write(*changes, ("[data]", f'terms_digest = "{other.digest.hex()}"\n[data]'))
+        second = ready.good("run")["claim"]["epsilon"]
+    assert ready.good("status")["left"]["epsilon"] == pytest.approx(1.0 - first - second)
+
+
+def test_a_run_beyond_what_is_left_for_life_is_refused(ready: World) -> None:
+    ready.good("run")
+    other = FakeServer(client_world.make_terms(final_version=5))
+    with other.serving() as address:
+        ready.server, ready.address = other, address
+        ready.write(("[data]", f'terms_digest = "{other.digest.hex()}"\n[data]'))
+        ready.refused(3, "is left", "run")  # the first run has taken all of lifetime_delta
 
 
 # Bad input.
@@ -324,8 +341,8 @@ def test_an_unreachable_server_is_waited_for_visibly_and_then_given_up(ready: Wo
     result = ready.call("run", "--log-format", "json")
     assert result.exit_code == 4
     lines = result.stderr.splitlines()
-    waiting = [json.loads(line) for line in lines[:-1]]
-    assert waiting[0]["event"] == "waiting_for_server"
+    events = [json.loads(line) for line in lines[:-1]]
+    waiting = [event for event in events if event["event"] == "waiting_for_server"]
     assert waiting[0]["address"] == "127.0.0.1:1"
     assert lines[-1].startswith("hushgrad-client: no server answered at 127.0.0.1:1 within 0.5 s")
     assert ready.files() == before

@@ -27,7 +27,13 @@ def make(address: str, server: FakeServer, output: Path) -> Evaluator:
     transport.use_terms(server.digest, server.terms.limits)
     # Class 1 exactly where the first feature is 1: weights (1, 0) with bias -0.5 are right everywhere.
     test_set = data.dataset(np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]), np.array([1, 1, 0, 0]))
-    return Evaluator(transport=transport, model=models.make("logistic", features=2), dataset=test_set, output=output)
+    return Evaluator(
+        transport=transport,
+        model=models.make("logistic", features=2),
+        dataset=test_set,
+        output=output,
+        final_version=server.terms.final_version,
+    )
 
 
 def send_rounds(server: FakeServer, address: str, rounds: range) -> None:

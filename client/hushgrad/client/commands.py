@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
@@ -36,6 +37,13 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
     from hushgrad.client import runner  # the training path; the other verbs do without
     from hushgrad.client.session import Facts
 
+    structlog.get_logger().info(
+        "configuration",
+        participant=config.participant,
+        server=config.server,
+        state=config.state,
+        privacy=msgspec.structs.asdict(config.privacy),
+    )
     warning = commitment.check_delta(config, accept_large=accept_large_delta)
     if warning:
         structlog.get_logger().warning("large_delta", why=warning)
@@ -54,6 +62,8 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
             if found is None:
                 return {"reason": "stopped", "rounds_sealed": 0, "version": None}
             terms, digest = found
+            if config.terms_digest is None:
+                commitment.check_federation(digest, book.runs(), transport.address)
             make_update = _trainer(terms, config, model, dataset)
             committed = _commit(book, terms, digest, config, model)
             worker = runner.Runner(
@@ -205,7 +215,13 @@ def evaluate(config: EvaluatorConfig) -> dict[str, Any] | None:
             return None
         terms, _ = found
         commitment.check_model(terms, model)
-        evaluator = Evaluator(transport=transport, model=model, dataset=dataset, output=Path(config.output))
+        evaluator = Evaluator(
+            transport=transport,
+            model=model,
+            dataset=dataset,
+            output=Path(config.output),
+            final_version=terms.final_version,
+        )
         stopping.call(evaluator.stop)
         last = evaluator.run()
     return None if last is None else asdict(last)

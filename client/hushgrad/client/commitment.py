@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from hushgrad import accountant
 from hushgrad.accountant import AccountantError, BudgetError, Mechanism, Run
 from hushgrad.client.config import ClientConfig
-from hushgrad.client.errors import BudgetRefusedError, InputError
+from hushgrad.client.errors import BudgetRefusedError, ConflictError, InputError
 from hushgrad.client.models.base import Model
 from hushgrad.client.rows import Committed, Group, Init
 from hushgrad.wire.arrays import ArraySpec
@@ -81,6 +81,21 @@ def check_model(terms: Terms, model: Model) -> None:
         raise InputError(
             f"the model's arrays are {_show(model.arrays)}, the terms' are {_show(terms.arrays)}; check the number of "
             "features in the data, [model] classes, and whether this is the right federation"
+        )
+
+
+def check_federation(digest: bytes, runs: tuple[Committed, ...], address: str) -> None:
+    """Refuses a federation that a ledger with earlier runs does not know: somebody must have meant it.
+
+    Raises:
+        ConflictError: if the ledger pins other terms than these.
+    """
+    if runs and all(run.terms_digest != digest for run in runs):
+        known = runs[-1]
+        raise ConflictError(
+            f"the ledger pins federation {known.federation!r} with terms {known.terms_digest.hex()}, the server at "
+            f"{address} has terms {digest.hex()}; if a second federation is meant, write these as terms_digest into "
+            "the configuration"
         )
 
 

@@ -46,6 +46,7 @@ class Evaluator:
         model: the model of the federation.
         dataset: public test records.
         output: the CSV file; an existing one is replaced.
+        final_version: the last version there will be; nothing is waited for after it.
         clock: seconds that never run backwards.
     """
 
@@ -56,12 +57,14 @@ class Evaluator:
         model: Model,
         dataset: Dataset,
         output: Path,
+        final_version: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = transport
         self._model = model
         self._dataset = dataset
         self._output = output
+        self._final_version = final_version
         self._clock = clock
         self._since = clock()
         self._log = structlog.get_logger()
@@ -113,6 +116,7 @@ class Evaluator:
                 waiting = newest is None or not self._seen.empty()
             if newest is not None:
                 yield newest
+                over |= newest.version >= self._final_version
 
     def _score(self, received: watcher.ModelReceived) -> Score:
         from sklearn import metrics  # takes a second to import: after the connection, not before
