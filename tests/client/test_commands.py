@@ -264,7 +264,7 @@ def _wrong_dimension(world: World) -> None:
         (lambda w: (w.folder / "state" / "ledger.sqlite").write_bytes(b""), 2, "is empty"),
         (lambda w: (w.folder / "state" / "ledger.sqlite").write_bytes(b"x" * 9999), 2, "cannot be read as a ledger"),
         (_write(('"client-1"', '"client-2"')), 2, "belongs to participant 'client-1'"),
-        (_other_data, 2, "belongs to data with fingerprint"),
+        (_other_data, 2, "belongs to other data"),
         (_nan, 2, "NaN"),
         (_wrong_dimension, 2, "the model's arrays are weights [4], bias []"),
         (_write(("[model]", "[model]\ndepth = 3")), 2, "unknown field `depth`"),

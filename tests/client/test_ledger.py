@@ -1,5 +1,6 @@
 """The ledger: one commit per round, the same bytes for ever, and no way around it."""
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -8,7 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from hushgrad.client import ledger, store
+from hushgrad.client import ledger, report, store
 from hushgrad.client.errors import LedgerError, PayloadUnreadableError
 from hushgrad.client.ledger import Ledger, LedgerWriteError
 from hushgrad.client.outbox import Accepted, Forgotten, Refused, Reopened
@@ -276,7 +277,7 @@ def test_a_ledger_of_somebody_else_or_of_other_data_is_refused(tmp_path: Path) -
         book.check_owner(participant=PARTICIPANT, fingerprint=FINGERPRINT)
         with pytest.raises(LedgerError, match="belongs to participant 'client-1'"):
             book.check_owner(participant="client-2")
-        with pytest.raises(LedgerError, match="belongs to data with fingerprint"):
+        with pytest.raises(LedgerError, match="belongs to other data"):
             book.check_owner(participant=PARTICIPANT, fingerprint="cd" * 32)
 
 
@@ -361,3 +362,25 @@ def test_rows_cannot_be_changed_or_deleted_by_accident(tmp_path: Path) -> None:
         with pytest.raises(sqlite3.IntegrityError, match="never"):
             connection.execute(statement)
     connection.close()
+
+
+def test_two_ledgers_of_the_same_data_show_nothing_in_common(tmp_path: Path) -> None:
+    """A plain digest of private data in a row that others see would let them test guesses of a record."""
+    shown = []
+    for name in ("one", "two"):
+        ledger.create(
+            tmp_path / name,
+            participant=PARTICIPANT,
+            fingerprint=FINGERPRINT,
+            lifetime_epsilon=1.0,
+            lifetime_delta=1e-5,
+            accepted_new_budget=False,
+        )
+        found = ledger.read(tmp_path / name)
+        assert found.is_for(FINGERPRINT)
+        assert not found.is_for("cd" * 32)
+        exported = json.dumps(report.export(found))
+        assert FINGERPRINT not in exported
+        assert found.secret.hex() not in exported
+        shown.append(found.init.fingerprint)
+    assert shown[0] != shown[1]

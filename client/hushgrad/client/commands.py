@@ -98,7 +98,7 @@ def dry_run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]
     snapshot = ledger.read(Path(config.state))
     _check_snapshot(snapshot, config)
     dataset = data.load(config.data)
-    if dataset.fingerprint != snapshot.init.fingerprint:
+    if not snapshot.is_for(dataset.fingerprint):
         raise InputError("the ledger belongs to other data than the one at hand; name the right state folder or data")
     model = _model(config.model, dataset)
     with _signals() as stopping, closing(Transport(config.server, config.participant)) as transport:

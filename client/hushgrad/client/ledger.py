@@ -38,6 +38,7 @@ class Snapshot:
     """A ledger as it stood at one moment, without payloads; taken while its owner may be running."""
 
     ledger_id: bytes
+    secret: bytes
     rows: tuple[Row, ...]
     entries: tuple[tuple[bytes, Entry], ...]
 
@@ -50,6 +51,15 @@ class Snapshot:
     def runs(self) -> tuple[Committed, ...]:
         """All committed schedules, oldest first."""
         return tuple(rows.read_commit(row) for row in self.rows if row.kind == "commit")
+
+    def is_for(self, fingerprint: str) -> bool:
+        """Says whether the ledger belongs to the data with this fingerprint."""
+        return rows.keyed_fingerprint(self.secret, fingerprint) == self.init.fingerprint
+
+
+def _snapshot(connection: sqlite3.Connection) -> Snapshot:
+    connection.execute("BEGIN")
+    return Snapshot(*store.identity(connection), tuple(store.rows(connection)), tuple(store.entries(connection)))
 
 
 def create(
@@ -69,10 +79,10 @@ def create(
     folder.mkdir(parents=True, exist_ok=True)
     held = store.lock(folder)
     try:
-        ledger_id = os.urandom(16)
+        ledger_id, secret = os.urandom(16), os.urandom(32)
         init = Init(
             participant=participant,
-            fingerprint=fingerprint,
+            fingerprint=rows.keyed_fingerprint(secret, fingerprint),
             ledger_id=ledger_id.hex(),
             lifetime_epsilon=lifetime_epsilon,
             lifetime_delta=lifetime_delta,
@@ -81,7 +91,7 @@ def create(
         body = rows.init_body(init)
         digest = hashlib.sha256(body).digest()
         head = header.next_head(header.first_head(ledger_id), digest)
-        store.create(folder, ledger_id, Row(1, "init", None, None, body, digest, head))
+        store.create(folder, ledger_id, secret, Row(1, "init", None, None, body, digest, head))
         return init
     finally:
         held.release()
@@ -95,8 +105,7 @@ def read(folder: Path) -> Snapshot:
     """
     connection = store.connect(folder, read_only=True)
     try:
-        connection.execute("BEGIN")
-        found = Snapshot(store.ledger_id(connection), tuple(store.rows(connection)), tuple(store.entries(connection)))
+        found = _snapshot(connection)
     except sqlite3.Error as error:
         raise LedgerError(f"the ledger in {folder} cannot be read ({error}); restore it") from None
     finally:
@@ -114,8 +123,7 @@ def verify(folder: Path) -> Snapshot:
     """
     connection = store.connect(folder, read_only=True)
     try:
-        connection.execute("BEGIN")
-        found = Snapshot(store.ledger_id(connection), tuple(store.rows(connection)), tuple(store.entries(connection)))
+        found = _snapshot(connection)
         held = {(terms_digest, entry.round) for terms_digest, entry in found.entries if entry.held}
         listed = {(terms_digest, entry.round) for terms_digest, entry in found.entries}
 
@@ -178,7 +186,7 @@ class Ledger:
             raise
 
     def _read(self) -> None:
-        ledger_id = store.ledger_id(self._connection)
+        ledger_id, self._secret = store.identity(self._connection)
         all_rows = list(store.rows(self._connection))
         rows.verify(ledger_id, all_rows, lambda row: None)
         self.init = rows.read_init(all_rows[0])
@@ -222,10 +230,10 @@ class Ledger:
                 f"the ledger in {self.folder} belongs to participant {self.init.participant!r}, the configuration says "
                 f"{participant!r}; name the right state folder"
             )
-        if fingerprint is not None and fingerprint != self.init.fingerprint:
+        if fingerprint is not None and rows.keyed_fingerprint(self._secret, fingerprint) != self.init.fingerprint:
             raise LedgerError(
-                f"the ledger in {self.folder} belongs to data with fingerprint {self.init.fingerprint[:16]}..., the "
-                f"data at hand has {fingerprint[:16]}...; name the right data, or make another ledger for this data"
+                f"the ledger in {self.folder} belongs to other data than the data at hand; name the right data or the "
+                "right state folder, or make another ledger for this data"
             )
 
     @property

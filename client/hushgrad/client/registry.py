@@ -1,6 +1,7 @@
 """Which ledgers exist on this machine for which data, so that a second one for the same data does not go unnoticed.
 
 A budget belongs to data. Whoever makes a second ledger for the same data gives it a second budget; that must be said.
+The register holds plain fingerprints of private data: it stays on this machine and is readable by its owner alone.
 """
 
 import fcntl
@@ -45,7 +46,7 @@ def registered(folder: Path, *, fingerprint: str, ledger: Path, accept_new_budge
         if str(ledger) not in known.setdefault(fingerprint, []):
             known[fingerprint].append(str(ledger))
         temporary = path.with_suffix(".new")
-        with temporary.open("w") as file:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump({"format": 1, "ledgers": known}, file, indent=1, sort_keys=True)
             file.flush()
             os.fsync(file.fileno())

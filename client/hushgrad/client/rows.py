@@ -5,6 +5,7 @@ or carries canonical JSON (its digest is the SHA-256 of those bytes).
 """
 
 import hashlib
+import hmac
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -47,7 +48,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """The first row: whose ledger this is, for which data, and how much privacy its whole life may cost."""
+    """The first row: whose ledger this is, for which data, and how much privacy its whole life may cost.
+
+    Attributes:
+        participant: its name.
+        fingerprint: `keyed_fingerprint` of the data, hex. Rows are shown to others, and a plain digest of private data
+            would let whoever knows all records but one test guesses of that one.
+        ledger_id: 16 random bytes, hex.
+        lifetime_epsilon, lifetime_delta: what all runs together may cost.
+        accepted_new_budget: whether this data had another ledger before.
+    """
 
     participant: str
     fingerprint: str
@@ -55,6 +65,13 @@ class Init:
     lifetime_epsilon: float
     lifetime_delta: float
     accepted_new_budget: bool
+
+
+def keyed_fingerprint(secret: bytes, fingerprint: str) -> str:
+    """Returns HMAC-SHA256 of a data set's fingerprint under the ledger's secret, hex: equal data, equal value, and
+    nothing that anybody without the secret could test a guess against.
+    """
+    return hmac.new(secret, fingerprint.encode("ascii"), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

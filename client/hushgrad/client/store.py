@@ -26,7 +26,8 @@ SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE identity (
     one INTEGER PRIMARY KEY CHECK (one = 1),
-    ledger_id BLOB NOT NULL CHECK (length(ledger_id) = 16)
+    ledger_id BLOB NOT NULL CHECK (length(ledger_id) = 16),
+    secret BLOB NOT NULL CHECK (length(secret) = 32)
 ) STRICT;
 CREATE TABLE ledger (
     sequence INTEGER PRIMARY KEY,
@@ -88,7 +89,7 @@ def lock(folder: Path) -> Lock:
     return Lock(descriptor)
 
 
-def create(folder: Path, ledger_id: bytes, first_row: Row) -> None:
+def create(folder: Path, ledger_id: bytes, secret: bytes, first_row: Row) -> None:
     """Makes a ledger file with its first row; all of it or nothing.
 
     Raises:
@@ -107,7 +108,7 @@ def create(folder: Path, ledger_id: bytes, first_row: Row) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}")
-        connection.execute("INSERT INTO identity VALUES (1, ?)", (ledger_id,))
+        connection.execute("INSERT INTO identity VALUES (1, ?, ?)", (ledger_id, secret))
         insert_row(connection, first_row)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -181,12 +182,12 @@ def insert_row(connection: sqlite3.Connection, row: Row) -> None:
     )
 
 
-def ledger_id(connection: sqlite3.Connection) -> bytes:
-    """Returns the 16 bytes that identify the ledger."""
-    found = connection.execute("SELECT ledger_id FROM identity").fetchone()
+def identity(connection: sqlite3.Connection) -> tuple[bytes, bytes]:
+    """Returns the 16 bytes that identify the ledger, and the 32 secret ones that key its data's fingerprint."""
+    found = connection.execute("SELECT ledger_id, secret FROM identity").fetchone()
     if found is None:
         raise LedgerError("the ledger has lost its identity; restore it from where it was")
-    return bytes(found[0])
+    return bytes(found[0]), bytes(found[1])
 
 
 def rows(connection: sqlite3.Connection) -> Iterator[Row]:
