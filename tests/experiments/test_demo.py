@@ -56,7 +56,7 @@ def test_summary_says_what_was_reached_and_at_which_price(demo: tuple[Path, dict
     assert summary["claim"]["epsilon"] == max(p["claim"]["epsilon"] for p in summary["participants"].values())
     assert summary["global_version"] == ROUNDS
     assert summary["updates_accepted"] == 5 * ROUNDS
-    # 200 simulated runs of 40 rounds with this seed's split: 0.920 +- 0.0033, none below 0.9118.
+    # 200 simulated runs of 40 rounds with this seed's split: 0.919 +- 0.0033, none below 0.9099.
     assert max(summary["test_accuracy"], summary["test_accuracy_averaged"]) >= 0.90
     assert 0.92 < summary["reference_accuracy"] < 0.96
     assert summary["ledgers_verified"]

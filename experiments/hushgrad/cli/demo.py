@@ -9,7 +9,7 @@ import click
 @click.command()
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Fixes test set and parts.")
 @click.option(
-    "--rounds", type=click.IntRange(1, 10_000), help="Rounds of each client; the noise follows. [default: 100]"
+    "--rounds", type=click.IntRange(1, 10_000), help="Rounds of each client; the noise follows. [default: 140]"
 )
 @click.option("--name", default="", help="Name of the run. [default: made from the time]")
 @click.option(

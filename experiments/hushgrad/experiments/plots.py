@@ -55,13 +55,13 @@ def accuracy(
     """
     with plt.rc_context(_STYLE):
         figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-        text = f"without privacy, all records in one place: {reference:.1%}"
-        axes.axhline(reference, color=_GREY, linestyle="--", linewidth=1.3, label=text)
         axes.plot(versions, last, color=_BLUE, linewidth=1.5, label=f"global model: {last[-1]:.1%}")
         later = [(version, value) for version, value in zip(versions, averaged, strict=True) if value is not None]
         if later:
             text = f"average of the second half's models: {later[-1][1]:.1%}"
             axes.plot(*zip(*later, strict=True), color=_ORANGE, linewidth=2, label=text)
+        text = f"without privacy, all records in one place: {reference:.1%}"
+        axes.axhline(reference, color=_GREY, linestyle="--", linewidth=1.3, label=text)
         shown = sorted(last)
         low = min(shown[len(shown) // 10], reference) if shown else 0.5  # the first versions may fall below the picture
         low = max(0.0, min(low - 0.02, reference - 0.1))
