@@ -1,9 +1,9 @@
 """The numbers of the demo, all public, chosen on simulations with public data.
 
-With these, 400 simulated runs (40 seeds, ten times each) end at 92.5 % in the median, better of the last and the averaged
-model; 9 in 10 end above 92.0 %. The median stays within 0.2 points between 80 and 200 rounds, for clip norms 0.25 to 0.5,
-and for steps from two thirds of these to half as large again; with larger steps the model begins to swing, because every
-client may be a version behind.
+With these, 400 simulated runs (40 seeds, ten times each) end at 92.5 % in the median, better of the last and the
+averaged model; 9 in 10 end above 92.0 %. The median stays within 0.2 points between 80 and 200 rounds, for clip norms
+0.25 to 0.5, and for steps from two thirds of these to half as large again; with larger steps the model begins to swing,
+because every client may be a version behind.
 """
 
 from hushgrad.experiments.plan import Request
