@@ -90,8 +90,10 @@ def test_board_follows_the_logged_events() -> None:
 
 
 def test_the_odometer_never_falls_and_ends_at_the_price_of_the_schedule() -> None:
-    curve = odometer.curve([(0.1, 4.0)] * 6 + [(0.2, 4.0)] * 2, sampling="poisson", delta=1e-5)
+    curve = odometer.curve([(0.1, 4.0)] * 6 + [(0.2, 4.0)] * 2, sampling="poisson", delta=1e-5, claimed=9.0)
     assert curve[0] == 0.0
     assert all(before < after for before, after in itertools.pairwise(curve))
     groups = (((0.1, 4.0), 6), ((0.2, 4.0), 2))
+    capped = odometer.curve([(0.1, 4.0)] * 6, sampling="poisson", delta=1e-5, claimed=curve[4])
+    assert capped == [*curve[:5], curve[4], curve[4]]
     assert curve[-1] == odometer.reading(groups, sampling="poisson", delta=1e-5)

@@ -43,7 +43,7 @@ def run(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def refused(result: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
     assert result.returncode == code, result.stderr
     assert result.stderr.count("\n") == 1
-    assert result.stderr.startswith("error: ")
+    assert result.stderr.startswith("hushgrad-server: ")
     assert "Traceback" not in result.stderr
     for word in words:
         assert word in result.stderr

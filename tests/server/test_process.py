@@ -163,7 +163,7 @@ def test_a_store_that_fails_ends_the_process_and_no_answer_rests_on_it(tmp_path:
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
         assert server.process.wait(timeout=10) == 1
         assert time.monotonic() - failed_at < 2
-        assert "error: the store failed" in server.log_path.read_text().splitlines()[-1]
+        assert "hushgrad-server: the store failed" in server.log_path.read_text().splitlines()[-1]
         for client in clients:
             client.close()
     assert len(accepted) > 5

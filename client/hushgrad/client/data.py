@@ -239,8 +239,8 @@ def _checked_features(features: npt.NDArray, where: str, columns: list[str] | No
         row, column = (int(index) for index in np.argwhere(~finite)[0])
         name = repr(columns[column]) if columns else str(column)
         raise DataError(
-            f"{where}: record {row} (counted from 0), column {name} is NaN or infinite, in all "
-            f"{int((~finite).any(axis=1).sum())} such records; clean or remove them"
+            f"{where}: record {row} (counted from 0), column {name} is NaN or infinite; clean or "
+            "remove it and any other such record"
         )
     return checked
 
@@ -274,8 +274,8 @@ def _numbered(
     wrong = np.flatnonzero(ordered[places] != texts)
     if len(wrong):
         raise DataError(
-            f"{where}: record {int(wrong[0])} (counted from 0) has a label that is not in class_names, "
-            f"in all {len(wrong)} such records"
+            f"{where}: record {int(wrong[0])} (counted from 0) has a label that is not in class_names; "
+            "correct the label or the names"
         )
     return order[places].astype(np.int64), tuple(names)
 

@@ -169,8 +169,7 @@ class Ledger:
         self._failpoint = failpoint
         self._guard = threading.RLock()
         self._broken: str | None = None
-        if not (folder / store.LEDGER_NAME).exists():
-            store.connect(folder, read_only=True)  # raises, and leaves no lock file behind
+        store.check_file(folder)  # before the lock: a refusal leaves no lock file behind
         self._lock = store.lock(folder)
         try:
             self._connection = store.connect(folder, read_only=False)

@@ -78,6 +78,7 @@ def status(snapshot: Snapshot) -> dict[str, Any]:
 def odometer(committed: Committed, spent: list[int]) -> dict[str, Any]:
     """Returns what the rounds so far have cost. A reading, not a promise: the promise is the committed claim."""
     from hushgrad import accountant
+    from hushgrad.accountant import claims
 
     counts: Counter[Group] = Counter()
     for round_ in spent:
@@ -92,8 +93,8 @@ def odometer(committed: Committed, spent: list[int]) -> dict[str, Any]:
         groups,
         sampling=committed.sampler,  # type: ignore[arg-type]
         adjacency=committed.adjacency,  # type: ignore[arg-type]
-        # One per cent less: the imperfections that the claim charges to delta never take more than that.
-        delta=committed.delta * (1 - 0.01),
+        delta=committed.delta,
+        delta_charged=claims.MAX_CHARGED_SHARE * committed.delta,  # what samplers and tables may take at most
     )
     # The claim holds for every beginning of its schedule, so no reading need be larger.
     epsilon = min(reading.epsilon, committed.epsilon)

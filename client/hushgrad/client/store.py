@@ -125,11 +125,11 @@ def create(folder: Path, ledger_id: bytes, secret: bytes, first_row: Row) -> Non
     outbox.sync_folder(folder)
 
 
-def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Opens a ledger file after checking that it is one.
+def check_file(folder: Path) -> Path:
+    """Returns the path of the ledger in a state folder, if there is one that is not empty.
 
     Raises:
-        LedgerError: if it is missing, empty, or something else.
+        LedgerError: if it is missing or empty.
     """
     path = folder / LEDGER_NAME
     if not path.is_file():
@@ -141,6 +141,16 @@ def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
         raise LedgerError(
             f"the ledger at {path} is empty; it was cut off or never was one: restore it from where it was"
         )
+    return path
+
+
+def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Opens a ledger file after checking that it is one.
+
+    Raises:
+        LedgerError: if it is missing, empty, or something else.
+    """
+    path = check_file(folder)
     mode = "ro" if read_only else "rw"
     try:
         connection = sqlite3.connect(

@@ -15,7 +15,7 @@ import click
 @click.option("--epsilon", type=float, required=True, help="The most that one client's whole run may cost, with delta.")
 @click.option("--delta", type=float, required=True, help="At most 1/N; min(1e-5, 1/(10 N)) is usual.")
 @click.option("--clip-norm", type=float, required=True, help="L2 norm that every record's gradient is clipped to.")
-@click.option("--records", type=int, help="N of one client, public. [default: rows of FILE / clients]")
+@click.option("--records", type=int, help="N of one client, public. [default: rows of FILE / clients, rounded up]")
 @click.option("--rounds", type=int, default=100, show_default=True, help="Rounds of each client.")
 @click.option("--sample-size", type=int, help="Expected number of records of a round. [default: N / 6]")
 @click.option("--eta0", type=float, help="First step size, for sums of gradients. [default: from model and clip norm]")

@@ -193,11 +193,12 @@ class _Odometer:
             return None
         if view.rounds_sealed == 0:
             return 0.0
-        return odometer.reading(
+        reading = odometer.reading(
             ((self._round, view.rounds_sealed),),
             sampling=self._plan.request.sampler,
             delta=self._plan.request.delta,
         )
+        return min(reading, view.epsilon)
 
 
 def _accuracy(prepared: Prepared, model: np.ndarray) -> float:
@@ -280,4 +281,6 @@ def _curve(export: Mapping[str, Any]) -> list[float]:
         for row in export["rows"]
         if row["kind"] == "update"
     ]
-    return odometer.curve(rounds, sampling=run["sampling"], delta=float(run["delta"]))
+    return odometer.curve(
+        rounds, sampling=run["sampling"], delta=float(run["delta"]), claimed=float(run["claim"]["epsilon"])
+    )

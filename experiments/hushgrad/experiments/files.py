@@ -159,7 +159,7 @@ connect_timeout_seconds = {_number(connect_timeout_seconds)}
 
 # What this participant promises its records. Nothing here has a default.
 [privacy]
-{_line("records", str(request.records), "N, declared and public; never counted from the data")}
+{_line("records", str(request.records), "N, declared and public: at least as many as there are")}
 {_line("clip_norm", _number(request.clip_norm), "must be the terms'")}
 {_line("noise_multiplier", _number(plan.noise_multiplier), "within the terms'; more noise is more privacy")}
 sampler = {_text(request.sampler)}

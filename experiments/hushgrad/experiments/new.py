@@ -116,7 +116,7 @@ def make(folder: Path, choice: Choice) -> Made:
         classes=classes,
         l2=choice.l2,
         clients=choice.clients,
-        records=choice.records if choice.records is not None else table.rows // max(1, choice.clients),
+        records=choice.records if choice.records is not None else -(-table.rows // max(1, choice.clients)),
         epsilon=choice.epsilon,
         delta=choice.delta,
         clip_norm=choice.clip_norm,

@@ -18,15 +18,15 @@ def main() -> None:
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        click.echo(f"error: {error.format_message()}", err=True)
+        click.echo(f"hushgrad-server: {error.format_message()}", err=True)
         sys.exit(2)
     except click.Abort:
         sys.exit(1)
     except ServerError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"hushgrad-server: {error}", err=True)
         sys.exit(error.exit_code)
     except ContractError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"hushgrad-server: {error}", err=True)
         sys.exit(2)
 
 
