@@ -66,7 +66,7 @@ def make_book(folder: Path, server: FakeServer) -> Ledger:
     )
 
 
-def make_runner(server: FakeServer, address: str, book: Ledger, training: Any) -> Runner:
+def make_runner(server: FakeServer, address: str, book: Ledger, training: Any, *, leaving: bool = False) -> Runner:
     terms = server.terms
     transport = Transport(address, PARTICIPANT)
     transport.use_terms(server.digest, terms.limits)
@@ -79,6 +79,7 @@ def make_runner(server: FakeServer, address: str, book: Ledger, training: Any) -
         terms=terms,
         make_update=training,
         facts=Facts(terms.final_version, terms.window, terms.straggler_timeout_seconds, delay.of(terms)),
+        leaving=leaving,
     )
 
 
@@ -119,6 +120,19 @@ def test_no_two_rounds_draw_from_one_key(tmp_path: Path, server: FakeServer, add
         run(server, address, book, training)
     # 64-bit words: two equal ones among six by chance have probability 15 * 2^-64.
     assert len(set(training.first_words)) == 6
+
+
+def test_a_client_that_leaves_sends_what_is_sealed_and_draws_nothing(
+    tmp_path: Path, server: FakeServer, address: str
+) -> None:
+    with make_book(tmp_path, server) as book:
+        book.seal(server.digest, 0, bytes(4 * server.terms.parameters))
+        training = Training()
+        outcome = make_runner(server, address, book, training, leaving=True).run()
+        assert outcome.reason == "left"
+        assert training.calls == []
+        assert set(server.receipts) == {(PARTICIPANT, 0)}
+        assert [request.exit_round for request in server.calls("Leave")] == [1]
 
 
 def test_the_client_takes_its_own_step_at_once(tmp_path: Path, server: FakeServer, address: str) -> None:

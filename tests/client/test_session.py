@@ -136,6 +136,25 @@ def test_it_finishes_after_the_end_and_the_bytes_stay() -> None:
     assert core.handle(events.Tick(), 1.0) == []
 
 
+def test_leaving_it_sends_what_is_sealed_then_leaves_and_waits_for_the_checkpoint() -> None:
+    core = Session(FACTS, spent=[0], entries=[Entry(0, HEAD, "sealed")], leaving=True)
+    core.handle(events.Tick(), 0.0)
+    assert core.handle(joined(active()), 0.0) == [events.Send(0)]
+    accepted = core.handle(answered(0, included_in=1), 0.0)
+    assert accepted == [events.Record((Accepted(0, 1, 1),)), events.Leave(1)]
+    assert core.handle(events.ModelArrived(0), 0.0) == []  # it would permit round 1
+    assert core.handle(events.Left(verdict(), Participation("left", 0, 1)), 0.0) == []
+    assert core.handle(events.ServerSeen(server(newest=1)), 0.0) == [events.Finish("left")]
+
+
+def test_leaving_again_or_after_the_end_is_harmless() -> None:
+    for state, finish in ((Participation("left"), "left"), (OBSERVING, "ended")):
+        core = Session(FACTS, leaving=True)
+        core.handle(events.Tick(), 0.0)
+        answer: Answer = "ACCEPTED" if finish == "left" else "RUN_ENDED"
+        assert core.handle(joined(state, answer), 0.0) == [events.Finish(finish)]
+
+
 def test_the_final_version_is_as_good_as_the_last_message() -> None:
     core, _ = started_session(replace(FACTS, final_version=1))
     core.handle(events.Sealed(0), 0.0)

@@ -128,6 +128,14 @@ class FakeServer(
 
         return self._answer("Start", request, context, honest)
 
+    def Leave(self, request: Any, context: Any) -> Any:  # noqa: N802
+        def honest() -> Any:
+            name = request.caller.participant
+            self.states[name] = membership_pb2.PARTICIPATION_STATE_LEFT
+            return membership_pb2.LeaveResponse(verdict=self._verdict(), participation=self._participation(name))
+
+        return self._answer("Leave", request, context, honest)
+
     def GetParticipation(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self._answer(
             "GetParticipation",

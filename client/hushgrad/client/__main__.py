@@ -90,6 +90,18 @@ def status(config: Path, as_json: bool, **overrides: str | None) -> None:
 
 
 @main.command()
+@_options("client.toml")
+def leave(config: Path, as_json: bool, **overrides: str | None) -> None:
+    """Sends what is sealed and leaves, so that nobody waits for this participant; `run` takes part again."""
+    from hushgrad.client import commands
+    from hushgrad.client import config as configuration
+
+    answer = commands.leave(configuration.load_client(config, overrides))
+    if as_json:
+        click.echo(commands.dumps(answer))
+
+
+@main.command()
 @click.option("--output", help="CSV file of the curve; wins over the file.")
 @_options("evaluator.toml")
 def evaluate(config: Path, as_json: bool, **overrides: str | None) -> None:

@@ -16,10 +16,11 @@ import structlog
 from hushgrad.client import commitment, data, delay, ledger, models, registry, report, store, watcher
 from hushgrad.client.config import ClientConfig, EvaluatorConfig, ModelConfig
 from hushgrad.client.data import Dataset
-from hushgrad.client.errors import ConflictError, InputError, UnreachableError
+from hushgrad.client.errors import ClientError, ConflictError, InputError, UnreachableError
 from hushgrad.client.ledger import Ledger
 from hushgrad.client.models.base import Model
 from hushgrad.client.rows import Committed
+from hushgrad.client.session import Facts
 from hushgrad.client.transport import RetryableError, Transport
 from hushgrad.wire import terms as wire_terms
 from hushgrad.wire.errors import ContractError
@@ -35,7 +36,6 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
         ClientError: as its class says.
     """
     from hushgrad.client import runner  # the training path; the other verbs do without
-    from hushgrad.client.session import Facts
 
     structlog.get_logger().info(
         "configuration",
@@ -72,18 +72,60 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
                 committed=committed,
                 terms=terms,
                 make_update=make_update,
-                facts=Facts(
-                    final_version=terms.final_version,
-                    window=terms.window,
-                    straggler_timeout_seconds=terms.straggler_timeout_seconds,
-                    delay=delay.of(terms),
-                    release_interval_seconds=config.privacy.release_interval_seconds,
-                    round_seconds=config.round_seconds,
-                ),
+                facts=_facts(terms, config),
             )
             stopping.call(worker.stop)
             outcome = worker.run()
     return {**asdict(outcome), "claim": dict(committed.claim), "timing": report.TIMING_NOTE[committed.timing]}
+
+
+def leave(config: ClientConfig) -> dict[str, Any]:
+    """Sends what is sealed, leaves the federation, and waits until nothing that was accepted can be asked for again.
+
+    Nobody waits for this participant any more; `run` takes part again.
+
+    Raises:
+        ClientError: as its class says.
+    """
+    from hushgrad.client import runner
+
+    def never(*_: object) -> npt.NDArray[np.int32]:
+        raise ClientError("a client that leaves begins no round; this is a mistake in the program")
+
+    with _signals() as stopping, closing(Ledger(Path(config.state))) as book:
+        book.check_owner(participant=config.participant)
+        with closing(Transport(config.server, config.participant)) as transport:
+            found = _terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
+            if found is None:
+                return {"reason": "stopped", "rounds_sealed": 0, "version": None}
+            terms, digest = found
+            committed = book.committed(digest)
+            if committed is None:
+                raise InputError(
+                    "this ledger never committed to the federation at that address; there is nothing to leave"
+                )
+            worker = runner.Runner(
+                transport=transport,
+                ledger=book,
+                committed=committed,
+                terms=terms,
+                make_update=never,
+                facts=_facts(terms, config),
+                leaving=True,
+            )
+            stopping.call(worker.stop)
+            return asdict(worker.run())
+
+
+def _facts(terms: Terms, config: ClientConfig) -> Facts:
+    return Facts(
+        final_version=terms.final_version,
+        window=terms.window,
+        straggler_timeout_seconds=terms.straggler_timeout_seconds,
+        delay=delay.of(terms),
+        release_interval_seconds=config.privacy.release_interval_seconds,
+        round_seconds=config.round_seconds,
+    )
 
 
 def dry_run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:

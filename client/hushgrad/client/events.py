@@ -42,6 +42,14 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """Leave was answered."""
+
+    verdict: Verdict
+    participation: Participation
+
+
+@dataclass(frozen=True, slots=True)
 class ParticipationSeen:
     """GetParticipation was answered."""
 
@@ -134,11 +142,12 @@ class Stop:
     """Somebody asked this process to stop and keep its state."""
 
 
-Answered = Joined | Started | ParticipationSeen | ReportAnswered | SubmitAnswered
+Answered = Joined | Started | Left | ParticipationSeen | ReportAnswered | SubmitAnswered
 Event = (
     Tick
     | Joined
     | Started
+    | Left
     | ParticipationSeen
     | ReportAnswered
     | SubmitAnswered
@@ -168,6 +177,13 @@ class Start:
     """Call Start; answer with Started, CallFailed or CallRefused."""
 
     next_round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Call Leave; answer with Left, CallFailed or CallRefused."""
+
+    exit_round: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,5 +255,5 @@ class Halt:
     exit_code: int
 
 
-Call = Join | Start | AskParticipation | Report | Send
+Call = Join | Start | Leave | AskParticipation | Report | Send
 Action = Call | Train | DropTraining | Record | MakeVoid | Skip | Finish | Halt

@@ -36,7 +36,7 @@ class Outcome:
     """How a run ended at this client.
 
     Attributes:
-        reason: "ended" (the federation did) or "stopped" (somebody asked for it).
+        reason: "ended" (the federation did), "stopped" (somebody asked for it) or "left".
         rounds_sealed: rounds that the ledger has sealed in this federation, by this process or earlier ones.
         version: the newest version received; None: none.
     """
@@ -63,6 +63,7 @@ class Runner:
         terms: of the federation.
         make_update: trains one round; called in the training thread, once per round.
         facts: for the session core.
+        leaving: begin no round; send what is sealed, leave, and end.
         clock: seconds that never run backwards.
     """
 
@@ -75,6 +76,7 @@ class Runner:
         terms: Terms,
         make_update: MakeUpdate,
         facts: Facts,
+        leaving: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = transport
@@ -87,7 +89,9 @@ class Runner:
         self._log = structlog.get_logger()
         entries = ledger.entries(self._digest)
         spent = ledger.spent(self._digest)
-        self._core = Session(facts, spent=spent, skipped=spent - {entry.round for entry in entries}, entries=entries)
+        self._core = Session(
+            facts, spent=spent, skipped=spent - {entry.round for entry in entries}, entries=entries, leaving=leaving
+        )
         self._happened: queue.SimpleQueue[Event | watcher.Seen | _Crashed] = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._rounds: queue.SimpleQueue[tuple[events.Train, bytes] | None] = queue.SimpleQueue()
@@ -199,7 +203,14 @@ class Runner:
                 self._rounds.put((action, self._model[1]))
             case events.DropTraining():
                 self._drop.set()
-            case events.Join() | events.Start() | events.AskParticipation() | events.Report() | events.Send():
+            case (
+                events.Join()
+                | events.Start()
+                | events.Leave()
+                | events.AskParticipation()
+                | events.Report()
+                | events.Send()
+            ):
                 self._calls.put(action)
 
     # The training thread.
@@ -275,6 +286,8 @@ class Runner:
                 if verdict.answer in ("ACCEPTED", "DUPLICATE"):
                     self._log.info("started", entry_round=participation.entry_round)
                 return events.Started(verdict, participation)
+            case events.Leave(exit_round=exit_round):
+                return events.Left(*self._transport.leave(exit_round))
             case events.AskParticipation():
                 return events.ParticipationSeen(*self._transport.get_participation())
             case events.Report(reports=reports):

@@ -81,12 +81,20 @@ class Session:
         spent: the rounds that the ledger has as sealed, skipped or void.
         skipped: those of them that it has as skipped.
         entries: the outbox.
+        leaving: begin no round; send what is sealed, leave, and finish.
     """
 
     def __init__(
-        self, facts: Facts, *, spent: Iterable[int] = (), skipped: Iterable[int] = (), entries: Iterable[Entry] = ()
+        self,
+        facts: Facts,
+        *,
+        spent: Iterable[int] = (),
+        skipped: Iterable[int] = (),
+        entries: Iterable[Entry] = (),
+        leaving: bool = False,
     ) -> None:
         self._facts = facts
+        self._leaving = leaving
         self._spent = set(spent)
         self._largest_spent = max(self._spent, default=-1)
         self._held: dict[int, _Held] = {}
@@ -170,6 +178,7 @@ class Session:
             case (
                 events.Joined()
                 | events.Started()
+                | events.Left()
                 | events.ParticipationSeen()
                 | events.ReportAnswered()
                 | events.SubmitAnswered()
@@ -345,6 +354,9 @@ class Session:
         if self._finished():
             self._over = True
             return [events.Finish("ended")]
+        if self._left():
+            self._over = True
+            return [events.Finish("left")]
         actions: list[Action] = []
         while self._wants_to_train(now) and self._hopeless(now):
             actions.append(events.Skip(self.next_round))
@@ -365,9 +377,16 @@ class Session:
             return False
         if self._unsettled():
             return False
-        return self._end_is_certain or all(
-            held.included_in <= self._server.newest_version for held in self._held.values() if held.accepted
-        )
+        return self._end_is_certain or self._covered()
+
+    def _left(self) -> bool:
+        if not self._leaving or not self._joined or self._call is not None or self._participation.state != "left":
+            return False
+        return not self.waiting and not self._due_reports() and self._covered()
+
+    def _covered(self) -> bool:
+        """Says whether the newest checkpoint holds everything accepted, so that nothing will be asked for again."""
+        return all(held.included_in <= self._server.newest_version for held in self._held.values() if held.accepted)
 
     def _next_call(self, now: float) -> Call | None:
         if not self._joined:
@@ -377,6 +396,9 @@ class Session:
         if not self._ended:
             if (round_ := self._oldest_sendable(now)) is not None:
                 return events.Send(round_)
+            if self._leaving:
+                still_in = self._participation.state != "left"
+                return events.Leave(self.next_round) if still_in and not self.waiting else None
             if self._wants_to_start():
                 return events.Start(self.next_round)
             if self._wants_to_train(now) and not self._allowed(now):
@@ -412,7 +434,9 @@ class Session:
     def _wants_to_train(self, now: float) -> bool:
         """Everything that must hold before a round is begun, except that the server may have to be asked."""
         participation = self._participation
-        if self._ended or not self._joined or participation.state != "active" or self._training is not None:
+        if self._ended or self._leaving or not self._joined or self._training is not None:
+            return False
+        if participation.state != "active":
             return False
         if self._version is None or now < self._begin_not_before or self._unsettled():
             return False

@@ -206,6 +206,11 @@ class Transport:
         request = membership_pb2.StartRequest(caller=self._caller(), next_round=next_round)
         return self._member(self._membership.Start, request)
 
+    def leave(self, exit_round: int) -> tuple[Verdict, Participation]:
+        """Owes nothing from a round on."""
+        request = membership_pb2.LeaveRequest(caller=self._caller(), exit_round=exit_round)
+        return self._member(self._membership.Leave, request)
+
     def get_participation(self) -> tuple[Verdict, Participation]:
         """Asks how the server sees us."""
         request = membership_pb2.GetParticipationRequest(caller=self._caller())

@@ -88,9 +88,11 @@ def status(address: str, as_json: bool) -> None:
     if answer.waiting_for:
         click.echo(answer.waiting_for)
     for one in answer.participants:
+        # Whoever owes nothing has its next owed round at its exit.
+        owes = one.next_owed_round != one.participation.exit_round or not one.participation.HasField("exit_round")
+        due = f"owes round {one.next_owed_round}, " if owes and answer.phase != status_pb2.PHASE_ENDED else ""
         click.echo(
-            f"  {one.participant}: {state_name(one.participation.state)}, owes round "
-            f"{one.next_owed_round}, {one.updates_accepted} updates, {one.updates_duplicate} repeats, "
+            f"  {one.participant}: {state_name(one.participation.state)}, {due}{one.updates_accepted} updates, {one.updates_duplicate} repeats, "
             f"{one.updates_invalid} invalid, {one.rounds_without_update} rounds without update"
         )
 
