@@ -103,7 +103,7 @@ def test_delta_must_be_strictly_between_zero_and_one(value):
         _schedule(delta=value)
 
 
-@pytest.mark.parametrize("change", [{"sampling": "shuffle"}, {"adjacency": "replace-one"}, {"adjacency": None}])
+@pytest.mark.parametrize("change", [{"sampling": "shuffle"}, {"adjacency": "replace-some"}, {"adjacency": None}])
 def test_what_is_not_supported_is_refused_and_not_approximated(change):
     with pytest.raises(AccountantError, match="must be one of"):
         _schedule(**change)

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, fields
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Literal, get_args
 
-from hushgrad.accountant import _validate, pld
+from hushgrad.accountant import _validate, pairs, pld
 from hushgrad.accountant.errors import AccountantError, RefusedError
 
 Sampling = Literal["poisson", "fixed"]
-Adjacency = Literal["add-remove"]
+Adjacency = Literal["add-remove", "replace-one"]
 
 MAX_CHARGED_SHARE = 0.01
 """Imperfections of samplers and tables may use up at most this share of delta."""
@@ -25,7 +25,10 @@ _SAMPLING_WORDS = {
     "poisson": "Poisson sampling (every record by an independent coin each round)",
     "fixed": "sampling of a fixed number of records each round",
 }
-_ADJACENCY_WORDS = {"add-remove": "one record added or removed"}
+_ADJACENCY_WORDS = {
+    "add-remove": "one record added or removed",
+    "replace-one": "one record replaced by another",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,10 @@ class Claim:
     Attributes:
         epsilon: >= 0, rounded up to four significant digits when the claim is made.
         delta: in (0, 1), everything included: samplers, tables, truncations.
-        adjacency: "add-remove": the data sets that are compared differ in one record that is there or not.
+        adjacency: how the data sets that are compared differ: "add-remove", in one record that is there or not;
+            "replace-one", in what one record says.
         sampling: "poisson" or "fixed", how the records of a round are chosen.
-        unit: "record", what is added or removed.
+        unit: "record", what the data sets differ in.
         method: "pld", how epsilon was computed.
         method_version: of the method and of the library beneath it.
 
@@ -148,9 +152,8 @@ def from_schedule(
 
     Args:
         groups: the rounds, in any order; none at all costs nothing.
-        sampling: "poisson", or "fixed", which is charged as Poisson sampling with half the noise multiplier: the record
-            that leaves makes room for another one, so the sum moves by up to twice the clip norm.
-        adjacency: "add-remove".
+        sampling: "poisson" or "fixed".
+        adjacency: "add-remove" or "replace-one".
         delta: in (0, 1), what the claim will say.
         delta_charged: the part of it that imperfections of samplers and tables take away; at most 1 % of delta.
 
@@ -159,8 +162,7 @@ def from_schedule(
         RefusedError: if more than 1 % of delta is charged, or the distribution cannot answer.
 
     Reference:
-        Poisson: the dominating pair of the sampled Gaussian, both directions. Fixed: attained when the record's clipped
-        gradient is opposite to all the others'.
+        `pairs.of` says which pair of distributions each of the four modes composes, and why it is enough.
 
     >>> groups = [RoundGroup(sampling_probability=0.01, noise_multiplier=1.1, rounds=1000)]
     >>> from_schedule(groups, sampling="poisson", adjacency="add-remove", delta=1e-5).epsilon < 1.52
@@ -176,16 +178,15 @@ def privacy_curve(
     """Returns the curve of epsilon over delta that `from_schedule` reads at one point; `quick` as in `pld.curve`."""
     _validate.choice("sampling", sampling, get_args(Sampling))
     _validate.choice("adjacency", adjacency, get_args(Adjacency))
+    pair, factor = pairs.of(sampling, adjacency)
     rounds: dict[tuple[float, float], int] = {}
     for group in groups:
-        q, sigma = float(group.sampling_probability), float(group.noise_multiplier)
-        if sampling == "fixed":
-            if q >= 1:
-                # A data set that lacks one of N records cannot supply a sample of N.
-                raise AccountantError("fixed sampling needs a sample smaller than the data set, found q = 1")
-            sigma /= 2
+        q, sigma = float(group.sampling_probability), factor * float(group.noise_multiplier)
+        if sampling == "fixed" and q >= 1:
+            # A data set that lacks one of N records cannot supply a sample of N.
+            raise AccountantError("fixed sampling needs a sample smaller than the data set, found q = 1")
         rounds[q, sigma] = rounds.get((q, sigma), 0) + int(group.rounds)
-    return pld.curve(rounds, quick=quick)
+    return pld.curve(rounds, pair=pair, quick=quick)
 
 
 def from_curve(

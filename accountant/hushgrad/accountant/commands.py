@@ -25,7 +25,7 @@ def _common(command: _Command) -> _Command:
     for option in reversed(
         (
             click.option("--sampling", type=click.Choice(["poisson", "fixed"]), required=True),
-            click.option("--adjacency", type=click.Choice(["add-remove"]), required=True),
+            click.option("--adjacency", type=click.Choice(["add-remove", "replace-one"]), required=True),
             click.option("--records", type=int, required=True, help="N, the declared number of records."),
             click.option("--sample-size", type=int, help="Records per round: nominal (poisson) or exact (fixed)."),
             click.option("--rounds", type=int, help="How many rounds."),

@@ -95,6 +95,11 @@ class Mechanism:
         With `fixed` sampling one record leaves and another takes its place: at most 2 C (1 + kappa) + G sqrt(d) + 2 e,
         which is at most 2 Delta, as half the noise multiplier assumes.
 
+        With one record replaced: under Poisson sampling the two batches are the same, or the same batch of others plus
+        the one record or the other; each of these two sums is within Delta of the others' sum, which is what the pair
+        "replace" assumes. Under `fixed` sampling the two batches differ in one record: at most 2 Delta again. Masks,
+        the tail of the batch size and the noise's tables do not depend on which record it is.
+
         Reference:
             Higham, "Accuracy and Stability of Numerical Algorithms", sections 3.1 and 4.2.
         """

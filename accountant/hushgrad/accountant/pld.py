@@ -1,9 +1,10 @@
-"""Privacy loss distributions of composed rounds: from (q, sigma) and counts to epsilon at a delta.
+"""Privacy loss distributions of composed rounds: from pairs and counts to epsilon at a delta.
 
 Google's dp_accounting does the work; this file decides how fine its grid is, how large it may grow, and when its
 answer cannot be trusted. It knows neither clip norms nor ledgers nor what a claim looks like.
 
-In formulas: q the sampling probability of a record in one round, sigma the noise multiplier, T the number of rounds.
+In formulas: q the sampling probability of a record in one round, sigma the pair's standard deviation, T the number of
+rounds.
 """
 
 import importlib.metadata
@@ -12,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hushgrad.accountant import pairs
 from hushgrad.accountant.errors import RefusedError
+from hushgrad.accountant.pairs import Pair
 
 METHOD = "pld"
 
@@ -33,8 +36,6 @@ _COARSEST_INTERVAL, _FINEST_INTERVAL = 1e-3, 1e-8
 _MASS_NOISE = 1e-17
 """The library makes probabilities by differencing twice, so on a grid of step h and width R rounding errors add mass of
 about this times R / h^2 to every round: harmless for the guarantee, but at T R / h^2 > 10^17 epsilon grows visibly."""
-
-_TAIL_SIGMAS = 10.0  # the library cuts single rounds at mass e^-50, about 9.8 standard deviations
 
 # Double-precision Fourier transforms: against the closed form of the plain Gaussian composed T = 10^2 .. 2 * 10^5 times
 # the library's delta was too small by at most 1e-17 * T. Ten times that is set aside, plus the library's own truncation
@@ -87,8 +88,8 @@ class Curve:
         return epsilon
 
 
-def curve(rounds: Rounds, *, quick: bool = False) -> Curve:
-    """Composes rounds of the Poisson-sampled Gaussian mechanism under add-or-remove-one.
+def curve(rounds: Rounds, *, pair: Pair = "add-remove", quick: bool = False) -> Curve:
+    """Composes rounds of one pair.
 
     Every rounding on the way is towards a larger epsilon: losses (the library's pessimistic connect-the-dots), tails,
     and q where there are more than MAX_DISTINCT pairs (a record that is sampled less often can be simulated from one
@@ -96,6 +97,7 @@ def curve(rounds: Rounds, *, quick: bool = False) -> Curve:
 
     Args:
         rounds: (q, sigma) -> T with 0 < q <= 1, sigma > 0 and T >= 1. Empty: nothing is released, epsilon is 0.
+        pair: of every round.
         quick: leave out the finer of the two discretisations: a quarter of the time, never a larger epsilon. For
             searches, not for claims.
 
@@ -113,12 +115,12 @@ def curve(rounds: Rounds, *, quick: bool = False) -> Curve:
     prepared = _with_unsampled_joined(_with_few_probabilities(_within_limits(rounds)))
     if not prepared:
         return Curve((), 0.0)
-    interval = _interval(prepared)
-    floor = _finest_interval(prepared)
+    interval = _interval(prepared, pair)
+    floor = _finest_interval(prepared, pair)
     # The two agree within a fraction of a percent where the grid is fine enough; the larger is reported.
     intervals = {max(interval, floor)} if quick else {max(interval, floor), max(interval / 3, floor)}
     return Curve(
-        tuple(_compose(prepared, step) for step in sorted(intervals)),
+        tuple(_compose(prepared, pair, step) for step in sorted(intervals)),
         _ERROR_PER_GROUP * (len(prepared) + 1) + _ERROR_PER_ROUND * sum(prepared.values()),
     )
 
@@ -154,25 +156,26 @@ def _with_unsampled_joined(rounds: dict[tuple[float, float], int]) -> dict[tuple
     return {(1.0, 1 / math.sqrt(precision)): 1, **sampled}
 
 
-def _interval(rounds: Rounds) -> float:
-    """Returns min(1e-3, scale / 10) with scale the mean of q/sigma over rounds, weighted by (q/sigma)^2.
+def _interval(rounds: Rounds, pair: Pair) -> float:
+    """Returns min(1e-3, scale / 10), scale the mean over rounds of a loss's size q/sigma, weighted by (q/sigma)^2.
 
     A round's loss has standard deviation about q/sigma; a grid that is coarse against it inflates a small epsilon.
     """
-    weights = {key: (key[0] / key[1]) ** 2 * count for key, count in rounds.items()}
-    scale = sum(weight * q / sigma for (q, sigma), weight in weights.items()) / sum(weights.values())
+    weights = {(q, sigma): (q / sigma) ** 2 * count for (q, sigma), count in rounds.items()}
+    scale = sum(weight * pairs.scale(pair, *key) for key, weight in weights.items()) / sum(weights.values())
     return min(_COARSEST_INTERVAL, scale / 10)
 
 
-def _finest_interval(rounds: Rounds) -> float:
+def _finest_interval(rounds: Rounds, pair: Pair) -> float:
     """Returns the interval below which a grid would not fit into MAX_POINTS or would drown in rounding errors."""
     widest, variance, summed = 0.0, 0.0, 0.0
     for (q, sigma), count in rounds.items():
-        reach = _TAIL_SIGMAS / sigma + 0.5 / sigma**2
-        one_round = _log_mixture(q, reach) - _log_mixture(q, -reach)
+        one_round = pairs.loss_range(pair, q, sigma)
         loss_variance = one_round**2 / 4
         if sigma > 0.2:
-            loss_variance = min(loss_variance, q**2 * math.expm1(1 / sigma**2))
+            # A loss between two sampled records is at most the sum of two losses of one.
+            factor = 1 if pair == "add-remove" else 4
+            loss_variance = min(loss_variance, factor * q**2 * math.expm1(1 / sigma**2))
         variance += count * loss_variance
         summed += count * one_round
         # The library bounds a composed range by Chernoff's method with orders up to 20 / points.
@@ -180,21 +183,9 @@ def _finest_interval(rounds: Rounds) -> float:
     return max((widest + 34 * math.sqrt(variance)) / MAX_POINTS, math.sqrt(_MASS_NOISE * summed), _FINEST_INTERVAL)
 
 
-def _log_mixture(q: float, exponent: float) -> float:
-    """Returns log(1 - q + q * e^exponent)."""
-    if q == 1:
-        return exponent
-    a, b = math.log1p(-q), math.log(q) + exponent
-    return max(a, b) + math.log1p(math.exp(-abs(a - b)))
-
-
-def _compose(rounds: Rounds, interval: float) -> Any:
-    # Imported here: with scipy it takes a second, which callers that only read claims need not pay.
-    from dp_accounting.pld import privacy_loss_distribution as library
-
+def _compose(rounds: Rounds, pair: Pair, interval: float) -> Any:
     composed = None
     for (q, sigma), count in rounds.items():
-        one = library.from_gaussian_mechanism(sigma, sampling_prob=q, value_discretization_interval=interval)
-        many = one.self_compose(count)
+        many = pairs.one_round(pair, q, sigma, interval).self_compose(count)
         composed = many if composed is None else composed.compose(many)
     return composed

@@ -8,7 +8,7 @@ In formulas: N the declared number of records, s_i the nominal sample size of ro
 import math
 from collections import Counter
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import get_args
 
 from hushgrad.accountant import _validate, claims, pld, sampler
 from hushgrad.accountant.claims import Adjacency, Claim, RoundGroup, Sampling
@@ -25,14 +25,14 @@ class Run:
         records: N >= 1, declared and public; never the length of a private data set.
         sample_sizes: s_0 .. s_{T-1}, one for each round, each 1 to N. Empty: nothing is released.
         mechanism: of every round.
-        adjacency: "add-remove".
+        adjacency: "add-remove" or "replace-one".
     """
 
     sampling: Sampling
     records: int
     sample_sizes: tuple[int, ...]
     mechanism: Mechanism
-    adjacency: Literal["add-remove"] = "add-remove"
+    adjacency: Adjacency = "add-remove"
 
     def __post_init__(self) -> None:
         _validate.choice("sampling", self.sampling, get_args(Sampling))
