@@ -92,7 +92,8 @@ def status(address: str, as_json: bool) -> None:
         owes = one.next_owed_round != one.participation.exit_round or not one.participation.HasField("exit_round")
         due = f"owes round {one.next_owed_round}, " if owes and answer.phase != status_pb2.PHASE_ENDED else ""
         click.echo(
-            f"  {one.participant}: {state_name(one.participation.state)}, {due}{one.updates_accepted} updates, {one.updates_duplicate} repeats, "
+            f"  {one.participant}: {state_name(one.participation.state)}, {due}"
+            f"{one.updates_accepted} updates, {one.updates_duplicate} repeats, "
             f"{one.updates_invalid} invalid, {one.rounds_without_update} rounds without update"
         )
 
