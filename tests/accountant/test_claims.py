@@ -52,7 +52,7 @@ def test_a_claim_is_written_under_its_seven_names_and_read_back():
     assert Claim.from_dict(json.loads(json.dumps(written))) == _CLAIM
 
 
-@pytest.mark.parametrize("change", [{"epsilon": None}, {"unit": "user"}, {"more": 1}, {"delta": 0}, {"method": "rdp"}])
+@pytest.mark.parametrize("change", [{"epsilon": None}, {"unit": "user"}, {"more": 1}, {"delta": 0}, {"method": "gdp"}])
 def test_reading_refuses_what_no_claim_says(change):
     with pytest.raises(AccountantError):
         Claim.from_dict({**_CLAIM.to_dict(), **change})

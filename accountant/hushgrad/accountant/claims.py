@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, fields
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Literal, get_args
 
-from hushgrad.accountant import _validate, pairs, pld
+from hushgrad.accountant import _validate, curve, pairs
+from hushgrad.accountant.curve import Curve, Method
 from hushgrad.accountant.errors import AccountantError, RefusedError
 
 Sampling = Literal["poisson", "fixed"]
@@ -63,7 +64,7 @@ class Claim:
             "replace-one", in what one record says.
         sampling: "poisson" or "fixed", how the records of a round are chosen.
         unit: "record", what the data sets differ in.
-        method: "pld", how epsilon was computed.
+        method: how epsilon was computed: "pld", by the privacy loss distribution, or "rdp", by Renyi divergences.
         method_version: of the method and of the library beneath it.
 
     >>> Claim(0.49981, 1e-5, "add-remove", "poisson", method_version="1").epsilon
@@ -75,7 +76,7 @@ class Claim:
     adjacency: Adjacency
     sampling: Sampling
     unit: Literal["record"] = "record"
-    method: Literal["pld"] = "pld"
+    method: Method = "pld"
     method_version: str = field(kw_only=True)
 
     def __post_init__(self) -> None:
@@ -85,7 +86,7 @@ class Claim:
         _validate.choice("adjacency", self.adjacency, get_args(Adjacency))
         _validate.choice("sampling", self.sampling, get_args(Sampling))
         _validate.choice("unit", self.unit, ("record",))
-        _validate.choice("method", self.method, (pld.METHOD,))
+        _validate.choice("method", self.method, get_args(Method))
         if not isinstance(self.method_version, str) or not self.method_version:
             raise AccountantError(f"method_version must be a text that is not empty, found {self.method_version!r}")
 
@@ -159,7 +160,7 @@ def from_schedule(
 
     Raises:
         AccountantError: if a value is not allowed, or a "fixed" group has q = 1.
-        RefusedError: if more than 1 % of delta is charged, or the distribution cannot answer.
+        RefusedError: if more than 1 % of delta is charged, or a noise multiplier is too small to protect anybody.
 
     Reference:
         `pairs.of` says which pair of distributions each of the four modes composes, and why it is enough.
@@ -168,13 +169,13 @@ def from_schedule(
     >>> from_schedule(groups, sampling="poisson", adjacency="add-remove", delta=1e-5).epsilon < 1.52
     True
     """
-    curve = privacy_curve(groups, sampling=sampling, adjacency=adjacency)
-    return from_curve(curve, sampling=sampling, adjacency=adjacency, delta=delta, delta_charged=delta_charged)
+    found = privacy_curve(groups, sampling=sampling, adjacency=adjacency)
+    return from_curve(found, sampling=sampling, adjacency=adjacency, delta=delta, delta_charged=delta_charged)
 
 
 def privacy_curve(
     groups: Sequence[RoundGroup], *, sampling: Sampling, adjacency: Adjacency, quick: bool = False
-) -> pld.Curve:
+) -> Curve:
     """Returns the curve of epsilon over delta that `from_schedule` reads at one point; `quick` as in `pld.curve`."""
     _validate.choice("sampling", sampling, get_args(Sampling))
     _validate.choice("adjacency", adjacency, get_args(Adjacency))
@@ -186,12 +187,10 @@ def privacy_curve(
             # A data set that lacks one of N records cannot supply a sample of N.
             raise AccountantError("fixed sampling needs a sample smaller than the data set, found q = 1")
         rounds[q, sigma] = rounds.get((q, sigma), 0) + int(group.rounds)
-    return pld.curve(rounds, pair=pair, quick=quick)
+    return curve.of(rounds, pair=pair, quick=quick)
 
 
-def from_curve(
-    curve: pld.Curve, *, sampling: Sampling, adjacency: Adjacency, delta: float, delta_charged: float
-) -> Claim:
+def from_curve(found: Curve, *, sampling: Sampling, adjacency: Adjacency, delta: float, delta_charged: float) -> Claim:
     """Returns the claim at one delta of a curve; arguments and errors as in `from_schedule`."""
     _validate.delta("delta", delta)
     _validate.not_negative("delta_charged", delta_charged)
@@ -200,12 +199,14 @@ def from_curve(
             f"imperfections of samplers and tables cost {delta_charged:.3g} of delta, more than "
             f"{MAX_CHARGED_SHARE:.0%} of {delta:.3g}"
         )
+    answer = found.answer(delta - delta_charged)
     return Claim(
-        epsilon=curve.epsilon(delta - delta_charged),
+        epsilon=answer.epsilon,
         delta=delta,
         adjacency=adjacency,
         sampling=sampling,
-        method_version=pld.method_version(),
+        method=answer.method,
+        method_version=curve.method_version(answer.method),
     )
 
 

@@ -125,14 +125,23 @@ def curve(rounds: Rounds, *, pair: Pair = "add-remove", quick: bool = False) -> 
     )
 
 
+def within_limits(q: float, sigma: float) -> tuple[float, float]:
+    """Returns the (q, sigma) that a round is charged as.
+
+    Raises:
+        RefusedError: if sigma is below SMALLEST_NOISE_MULTIPLIER.
+    """
+    if sigma < SMALLEST_NOISE_MULTIPLIER:
+        raise RefusedError(
+            f"a noise multiplier must be at least {SMALLEST_NOISE_MULTIPLIER:g} to be accounted, found {sigma:.3g}"
+        )
+    return max(q, SMALLEST_PROBABILITY), min(sigma, LARGEST_NOISE_MULTIPLIER)
+
+
 def _within_limits(rounds: Rounds) -> dict[tuple[float, float], int]:
     merged: dict[tuple[float, float], int] = {}
     for (q, sigma), count in rounds.items():
-        if sigma < SMALLEST_NOISE_MULTIPLIER:
-            raise RefusedError(
-                f"a noise multiplier must be at least {SMALLEST_NOISE_MULTIPLIER:g} to be accounted, found {sigma:.3g}"
-            )
-        key = (max(q, SMALLEST_PROBABILITY), min(sigma, LARGEST_NOISE_MULTIPLIER))
+        key = within_limits(q, sigma)
         merged[key] = merged.get(key, 0) + count
     return merged
 

@@ -10,8 +10,9 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import get_args
 
-from hushgrad.accountant import _validate, claims, pld, sampler
+from hushgrad.accountant import _validate, claims, sampler
 from hushgrad.accountant.claims import Adjacency, Claim, RoundGroup, Sampling
+from hushgrad.accountant.curve import Curve
 from hushgrad.accountant.errors import AccountantError, RefusedError
 from hushgrad.accountant.mechanism import Mechanism
 
@@ -125,7 +126,7 @@ def quick_epsilon(run: Run, *, delta: float) -> float:
     return curve.epsilon(delta - charged)
 
 
-def _curve_and_charge(run: Run, delta: float, *, quick: bool) -> tuple[pld.Curve, float]:
+def _curve_and_charge(run: Run, delta: float, *, quick: bool) -> tuple[Curve, float]:
     _validate.delta("delta", delta)
     curve = claims.privacy_curve(groups(run), sampling=run.sampling, adjacency=run.adjacency, quick=quick)
     parts = distances(run)
