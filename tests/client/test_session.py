@@ -365,7 +365,7 @@ def test_a_restored_server_is_told_what_is_held_before_anything_is_forgotten_or_
     # Epoch 2 says that its watermark covers version 2, but what epoch 1 accepted may be forgotten there.
     state = server(2, watermark=2, epoch=2)
     assert core.handle(events.ServerSeen(state), 0.0) == [events.Join()]
-    report = events.Report((RoundReport(0, "held"), RoundReport(1, "held")))
+    report = events.Report((RoundReport(0, "held"), RoundReport(1, "held")), held_range=(0, 2))
     assert core.handle(joined(active(), state=state), 0.0) == [report]
     assert core.handle(events.ModelArrived(2), 0.0) == []
     actions = core.handle(events.ReportAnswered(verdict(state=state), active(wanted_rounds=(1,))), 0.0)
@@ -378,6 +378,45 @@ def test_a_restored_server_is_told_what_is_held_before_anything_is_forgotten_or_
     ]
     # A message of the old epoch that arrives late changes nothing.
     assert core.handle(events.ServerSeen(server(9, watermark=9, epoch=1)), 0.0) == []
+
+
+def test_a_restored_server_that_knows_no_session_is_joined_again_and_told_that_nothing_is_held() -> None:
+    core = submitting_session()
+    core.handle(answered(0, included_in=1, state=server(1, watermark=1)), 0.0)
+    restored = server(0, epoch=2)
+    # The answer to the second update is the first word from the restored server.
+    actions = core.handle(events.Sealed(1), 0.0)
+    assert events.Send(1) in actions
+    assert core.handle(answered(1, "STALE_SESSION", state=restored), 0.0) == [events.Join()]
+    # Round 0 is wanted, but its bytes went with the watermark: it is lost, not void.
+    actions = core.handle(joined(active(wanted_rounds=(0,)), state=restored), 0.0)
+    report = events.Report((RoundReport(1, "held"),), held_range=(0, 2))
+    assert actions == [report]
+    assert core.handle(events.ReportAnswered(verdict(state=restored), active(wanted_rounds=(1,))), 0.0) == [
+        events.Send(1)
+    ]
+
+
+def test_a_process_that_joins_a_restored_server_tells_it_what_nobody_holds() -> None:
+    core = Session(FACTS, spent=[0, 1])
+    core.handle(events.Tick(), 0.0)
+    report = events.Report((), held_range=(0, 2))
+    assert core.handle(joined(active(), state=server(0, epoch=2)), 0.0) == [report]
+    assert core.handle(events.ReportAnswered(verdict(state=server(0, epoch=2)), active()), 0.0) == []
+
+
+def test_many_held_rounds_are_told_in_pieces_that_leave_no_gap() -> None:
+    entries = [Entry(round_, HEAD, "accepted", included_in=round_ + 1, server_epoch=1) for round_ in range(1500)]
+    facts = replace(FACTS, final_version=3000)
+    core = Session(facts, spent=range(1600), entries=entries)
+    core.handle(events.Tick(), 0.0)
+    state = server(0, epoch=2)
+    (first,) = core.handle(joined(active(), state=state), 0.0)
+    assert (len(first.reports), first.held_range) == (1000, (0, 1000))
+    _, second = core.handle(events.ReportAnswered(verdict(state=state), active()), 0.0)
+    assert (len(second.reports), second.held_range) == (500, (1000, 1600))
+    actions = core.handle(events.ReportAnswered(verdict(state=state), active()), 0.0)
+    assert not any(isinstance(action, events.Report) for action in actions)
 
 
 def test_the_watermark_lets_bytes_go_and_nothing_else_does() -> None:

@@ -291,10 +291,11 @@ def test_reported_rounds_are_settled_once() -> None:
     assert owner.federation.newest_version == 5
 
 
-def test_held_rounds_without_a_receipt_are_wanted_while_the_window_takes_them() -> None:
+def test_held_rounds_without_a_receipt_are_wanted_until_the_window_has_passed_them() -> None:
     owner, senders = running(3)
     sealed = senders[0].seal(3)
-    reports = [(3, "held", sealed.digest), (0, "held", senders[0].sealed[0].digest), (20, "held", bytes(32))]
+    final = senders[0].terms.final_version
+    reports = [(3, "held", sealed.digest), (0, "held", senders[0].sealed[0].digest), (final, "held", bytes(32))]
     outcome = owner.federation.report(senders[0].caller, reports)
     assert outcome.participation.wanted_rounds == (3,)
 

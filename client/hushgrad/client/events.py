@@ -193,9 +193,16 @@ class AskParticipation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Call ReportRounds; answer with ReportAnswered, CallFailed or CallRefused."""
+    """Call ReportRounds; answer with ReportAnswered, CallFailed or CallRefused.
+
+    Attributes:
+        reports: what to say.
+        held_range: (first, end) of the rounds of which `reports` names all that are held; None: nothing is said about
+            the others.
+    """
 
     reports: tuple[RoundReport, ...]
+    held_range: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

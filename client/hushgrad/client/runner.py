@@ -290,13 +290,14 @@ class Runner:
                 return events.Left(*self._transport.leave(exit_round))
             case events.AskParticipation():
                 return events.ParticipationSeen(*self._transport.get_participation())
-            case events.Report(reports=reports):
+            case events.Report(reports=reports, held_range=held_range):
                 digests = {entry.round: entry.digest for entry in self._ledger.entries(self._digest)}
                 answered = self._transport.report_rounds(
                     [
                         (report.round, report.fate, digests[report.round] if report.fate == "held" else b"")
                         for report in reports
-                    ]
+                    ],
+                    held_range,
                 )
                 self._log.info("rounds_reported", reports=len(reports), answer=answered[0].answer)
                 return events.ReportAnswered(*answered)

@@ -109,6 +109,8 @@ class Session:
         self._joined = False
         self._participation = Participation("unspecified")
         self._server = ServerState(epoch=0, watermark=0, newest_version=0)
+        self._told_epoch = 1
+        self._told_below = 0
         self._version: int | None = None
         self._version_at = -math.inf
         self._permission: _Permission | None = None
@@ -221,6 +223,10 @@ class Session:
     def _answered(self, event: events.Answered, now: float) -> list[Action]:
         call, self._call = self._call, None
         verdict = event.verdict
+        if verdict.answer in ("STALE_SESSION", "UNKNOWN_PARTICIPANT") and 0 < self._server.epoch < verdict.server.epoch:
+            # The server was restored since we joined; nobody fenced us. The next call joins again.
+            self._see(verdict.server)
+            return []
         if verdict.answer in _HALTING:
             detail = f": {verdict.detail}" if verdict.detail else ""
             return self._halt(f"the server answered {verdict.answer} ({_HALTING[verdict.answer]}){detail}")
@@ -286,6 +292,10 @@ class Session:
 
     def _reported(self, call: events.Report, wanted: frozenset[int]) -> list[Action]:
         marks: list[Mark] = []
+        if call.held_range is not None:
+            self._told_below = call.held_range[1]
+            if len(call.reports) < MAX_REPORTS:
+                self._told_epoch = self._server.epoch
         for report in call.reports:
             if report.fate != "held":
                 self._reports.pop(report.round, None)
@@ -311,7 +321,7 @@ class Session:
                     f"the server wants round {round_}, which this ledger never sealed: another ledger exists for this "
                     "participant, or this one was rolled back"
                 )
-            elif round_ not in self._reports:
+            elif round_ not in self._reports and not self._must_tell():
                 actions.append(events.MakeVoid(round_))
                 self._reports[round_] = "void"
         if reopened:
@@ -324,6 +334,7 @@ class Session:
             # A restored server may know neither our session nor all of our ledger: join again before anything else.
             self._joined = self._joined and self._server.epoch == 0
             self._server = server
+            self._told_below = 0
         elif server.epoch == self._server.epoch:
             self._server = ServerState(
                 server.epoch,
@@ -382,7 +393,7 @@ class Session:
     def _left(self) -> bool:
         if not self._leaving or not self._joined or self._call is not None or self._participation.state != "left":
             return False
-        return not self.waiting and not self._due_reports() and self._covered()
+        return not self.waiting and self._due_report() is None and self._covered()
 
     def _covered(self) -> bool:
         """Says whether the newest checkpoint holds everything accepted, so that nothing will be asked for again."""
@@ -391,8 +402,8 @@ class Session:
     def _next_call(self, now: float) -> Call | None:
         if not self._joined:
             return events.Join()
-        if reports := self._due_reports():
-            return events.Report(reports)
+        if (report := self._due_report()) is not None:
+            return report
         if not self._ended:
             if (round_ := self._oldest_sendable(now)) is not None:
                 return events.Send(round_)
@@ -409,12 +420,21 @@ class Session:
         """Returns the rounds that an earlier epoch of the server accepted and the present one has not confirmed."""
         return [round_ for round_, held in self._held.items() if held.accepted and held.epoch < self._server.epoch]
 
-    def _due_reports(self) -> tuple[RoundReport, ...]:
-        reports = [RoundReport(round_, fate) for round_, fate in sorted(self._reports.items())]
-        if unsettled := self._unsettled():
-            others = [round_ for round_, held in self._held.items() if not held.accepted]
-            reports += [RoundReport(round_, "held") for round_ in sorted(unsettled) + sorted(others)]
-        return tuple(reports[:MAX_REPORTS])
+    def _must_tell(self) -> bool:
+        """Says whether the server was restored and does not know yet what is held here, and what nobody holds."""
+        return self._told_epoch < self._server.epoch and not self._ended
+
+    def _due_report(self) -> events.Report | None:
+        reports = [RoundReport(round_, fate) for round_, fate in sorted(self._reports.items())][:MAX_REPORTS]
+        room = MAX_REPORTS - len(reports)
+        unsettled = self._unsettled()
+        if not room or not (unsettled or self._must_tell()):
+            return events.Report(tuple(reports)) if reports else None
+        begin = self._told_below
+        held = sorted(round_ for round_ in self._held if round_ >= begin or round_ in unsettled)
+        end = held[room] if len(held) > room else self._largest_spent + 1
+        reports += [RoundReport(round_, "held") for round_ in held[:room]]
+        return events.Report(tuple(reports), (begin, end) if self._must_tell() else None)
 
     def _oldest_sendable(self, now: float) -> int | None:
         for round_ in sorted(self._held):

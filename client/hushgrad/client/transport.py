@@ -216,8 +216,10 @@ class Transport:
         request = membership_pb2.GetParticipationRequest(caller=self._caller())
         return self._member(self._membership.GetParticipation, request)
 
-    def report_rounds(self, reports: list[tuple[int, Fate, bytes]]) -> tuple[Verdict, Participation]:
-        """Reports rounds as (round, fate, digest of a held one)."""
+    def report_rounds(
+        self, reports: list[tuple[int, Fate, bytes]], held_range: tuple[int, int] | None = None
+    ) -> tuple[Verdict, Participation]:
+        """Reports rounds as (round, fate, digest of a held one); `held_range` as in `events.Report`."""
         request = membership_pb2.ReportRoundsRequest(
             caller=self._caller(),
             reports=[
@@ -225,6 +227,8 @@ class Transport:
                 for round_, fate, digest in reports
             ],
         )
+        if held_range is not None:
+            request.held_from, request.held_below = held_range
         return self._member(self._membership.ReportRounds, request)
 
     def submit(self, update: SealedUpdate) -> SubmitAnswer:

@@ -138,12 +138,16 @@ class RoundReport(_message.Message):
     def __init__(self, round: _Optional[int] = ..., fate: _Optional[_Union[RoundReport.Fate, str]] = ..., digest: _Optional[bytes] = ...) -> None: ...
 
 class ReportRoundsRequest(_message.Message):
-    __slots__ = ("caller", "reports")
+    __slots__ = ("caller", "reports", "held_from", "held_below")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FROM_FIELD_NUMBER: _ClassVar[int]
+    HELD_BELOW_FIELD_NUMBER: _ClassVar[int]
     caller: _common_pb2.Caller
     reports: _containers.RepeatedCompositeFieldContainer[RoundReport]
-    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[RoundReport, _Mapping]]] = ...) -> None: ...
+    held_from: int
+    held_below: int
+    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., reports: _Optional[_Iterable[_Union[RoundReport, _Mapping]]] = ..., held_from: _Optional[int] = ..., held_below: _Optional[int] = ...) -> None: ...
 
 class ReportRoundsResponse(_message.Message):
     __slots__ = ("verdict", "participation")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from hushgrad.server import aggregation, initialize
+from hushgrad.server import aggregation, backup, initialize
 from hushgrad.server import config as config_module
 from hushgrad.server import database as database_module
 from hushgrad.server.aggregation import Published
@@ -49,6 +49,7 @@ CHANNEL_OPTIONS: Final = (
 )
 _QUIET_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.1
+_NOTE_SECONDS: Final = 0.5
 _SPOOL_UPLOADS: Final = 4 * MAX_STREAMS
 
 
@@ -134,6 +135,7 @@ class _Server:
             max_inline_model_bytes=terms.limits.max_inline_model_bytes,
             max_chunk_bytes=terms.limits.max_chunk_bytes,
             heartbeat_seconds=self._config.heartbeat_seconds,
+            watermark=backup.noted_version(self._folder) if self._config.backups else None,
         )
         self._publisher.publish(*self._last_published(snapshot))
         archive = _FailStopArchive(Database.open(self._folder, read_only=True), self._fail)
@@ -188,9 +190,10 @@ class _Server:
         self._log.info("listening", address=address)
         stop = asyncio.create_task(self._stop.wait())
         end = asyncio.create_task(self._linger())
+        noted = asyncio.create_task(self._follow_backups())
         await asyncio.wait((stop, end), return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        end.cancel()
+        for task in (stop, end, noted):
+            task.cancel()
         await self._drain(server)
 
     def _bind(self, server: grpc.aio.Server) -> str:
@@ -238,6 +241,19 @@ class _Server:
             participant.state is State.LEFT or participant.name in self._models.told_the_end
             for participant in participants
         )
+
+    async def _follow_backups(self) -> None:
+        """Raises the watermark after each verified backup, which leaves a note beside the state."""
+        while self._config.backups:
+            await asyncio.sleep(_NOTE_SECONDS)
+            try:
+                version = await asyncio.to_thread(backup.noted_version, self._folder)
+            except StoreError as error:
+                self._log.error("backup_note_unreadable", why=str(error))
+                continue
+            if version > self._publisher.state.retention_watermark:
+                self._publisher.set_watermark(version)
+                self._log.info("backed_up", version=version)
 
     def _fail(self, error: StoreError) -> None:
         self._failure = error

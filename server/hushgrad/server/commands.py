@@ -95,6 +95,7 @@ def status(address: str, as_json: bool) -> None:
             f"  {one.participant}: {state_name(one.participation.state)}, {due}"
             f"{one.updates_accepted} updates, {one.updates_duplicate} repeats, "
             f"{one.updates_invalid} invalid, {one.rounds_without_update} rounds without update"
+            + (f" ({one.rounds_lost} lost)" if one.rounds_lost else "")
         )
 
 
@@ -119,3 +120,68 @@ def export(directory: Path, config_path: Path, state: Path | None, as_json: bool
             f"wrote {counts['versions']} versions, {counts['receipts']} receipts and {counts['sealed']} sealed updates "
             f"to {directory}"
         )
+
+
+@group.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@_CONFIG
+@_STATE
+@_JSON
+def backup(directory: Path, config_path: Path, state: Path | None, as_json: bool) -> None:
+    """Copy the state into DIRECTORY, verified, whether or not the server runs.
+
+    DIRECTORY is new, empty, or holds an earlier backup, which is replaced in one step. With `backups = true` in
+    server.toml, clients keep what they sent until a backup holds it.
+    """
+    import dataclasses
+
+    from hushgrad.server import backup as backup_module
+    from hushgrad.server import config
+    from hushgrad.server.folder import StateFolder
+
+    found = backup_module.backup(StateFolder(Path(config.load(config_path, state=state).state)), directory)
+    if as_json:
+        click.echo(json.dumps({**dataclasses.asdict(found), "directory": str(directory)}))
+    else:
+        click.echo(f"backed up version {found.version} with {found.updates} updates to {directory}, and verified it")
+
+
+@group.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@_CONFIG
+@_STATE
+@click.option("--force", is_flag=True, help="Also over a state that is newer than the backup, or cannot be read.")
+@_JSON
+def restore(directory: Path, config_path: Path, state: Path | None, force: bool, as_json: bool) -> None:
+    """Put the backup in DIRECTORY in the place of the state, which is moved aside. The server must not run.
+
+    Consequences: the server's epoch rises, every participant joins again and reports what it holds, versions after the
+    backup are made anew from that, and rounds that nobody holds are lost. Lost updates stay spent at their clients.
+    """
+    from hushgrad.server import backup as backup_module
+    from hushgrad.server import config
+    from hushgrad.server.folder import StateFolder
+
+    folder = StateFolder(Path(config.load(config_path, state=state).state))
+    done = backup_module.restore(folder, directory, force=force)
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "version": done.backup.version,
+                    "updates": done.backup.updates,
+                    "server_epoch": done.server_epoch,
+                    "replaced": None if done.replaced is None else str(done.replaced),
+                    "versions_lost": done.versions_lost,
+                }
+            )
+        )
+        return
+    click.echo(
+        f"restored version {done.backup.version} into {folder.root}; the server's epoch is now {done.server_epoch}"
+    )
+    if done.versions_lost:
+        click.echo(f"{done.versions_lost} published versions are gone and will be made anew, with other content")
+    if done.replaced is not None:
+        click.echo(f"the state before lies in {done.replaced}")
+    click.echo("start the server: participants report what they hold, and status says what is lost")

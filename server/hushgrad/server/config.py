@@ -13,6 +13,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         listen: host:port; port 0 picks a free one.
         state: folder of the server's state, relative to the file.
         keep_sealed: also keep the sealed bytes of every update; then all versions are kept.
+        backups: whether `hushgrad-server backup` is run regularly. Clients then keep their sealed updates until a
+            verified backup holds them; without it, until a checkpoint does.
         keep_versions: how many published versions stay available; 0 for all.
         heartbeat_seconds: how often an idle watch hears from the server.
         drain_seconds: how long calls in progress may take when the server stops.
@@ -22,6 +24,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listen: str = "127.0.0.1:7443"
     state: str = "server"
     keep_sealed: bool = False
+    backups: bool = False
     keep_versions: int = 100
     heartbeat_seconds: float = 5.0
     drain_seconds: float = 5.0

@@ -4,6 +4,7 @@ Knows no threads, no event loop and no protocol rule. Small arrays live in rows,
 verified by SHA-256 when read.
 """
 
+import dataclasses
 import hashlib
 import os
 import sqlite3
@@ -79,6 +80,13 @@ class Database:
             raise InputError(f"{path} cannot be opened as a server's database: {error}") from error
         return cls(folder, connection)
 
+    @classmethod
+    def at(cls, folder: StateFolder, path: Path) -> Self:
+        """Opens a database file under another name, beside the files of a folder."""
+        connection = _connect(path)
+        _check_identity(connection, path)
+        return cls(folder, connection)
+
     def close(self) -> None:
         """Closes the connection."""
         self._connection.close()
@@ -101,6 +109,44 @@ class Database:
         """Undoes the transaction, as far as the disk still allows it."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+
+    # Copies
+
+    def copy_into(self, path: Path) -> None:
+        """Copies the database as it stands at one moment into a new file, without a write-ahead log beside it."""
+        target = sqlite3.connect(path)
+        try:
+            self._connection.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+        finally:
+            target.close()
+
+    def use_write_ahead_log(self) -> None:
+        """Makes a copy a database that a server can run on."""
+        self._connection.execute("PRAGMA journal_mode = WAL")
+
+    def check_integrity(self) -> None:
+        """Has SQLite look its own structures over; what is in them is verified by digest when it is read.
+
+        Raises:
+            StoreError: if they are damaged.
+        """
+        (found,) = self._connection.execute("PRAGMA integrity_check").fetchone()
+        if found != "ok":
+            raise StoreError(f"{self._folder.database} is damaged: {found}; use another backup")
+
+    def raise_epoch(self, epoch: int, *, first_session: int) -> None:
+        """Makes this the state of a new epoch, in which every participant has to join again.
+
+        Args:
+            first_session: larger than every session given before.
+        """
+        self._connection.execute("UPDATE meta SET value = ? WHERE key = 'server_epoch'", (epoch,))
+        found = self._connection.execute("SELECT body FROM participants").fetchall()
+        for (body,) in found:
+            record = rows.participant_from_json(body)
+            session = max(record.session, first_session)
+            self.write([dataclasses.replace(record, session=session, joins=())])
 
     # Writing, inside a transaction
 
@@ -282,16 +328,17 @@ class Database:
                 SUM(disposition IN ('SKIPPED', 'VOID', 'LOST')),
                 MAX(CASE WHEN digest IS NOT NULL THEN round + 1 ELSE 0 END),
                 IFNULL(MAX(sequence), 0),
-                IFNULL(MAX(CASE WHEN round < ? THEN sequence END), 0)
+                IFNULL(MAX(CASE WHEN round < ? THEN sequence END), 0),
+                SUM(disposition = 'LOST')
             FROM receipts GROUP BY participant
             """,
             (first,),
         ).fetchall()
         histories = {}
-        for name, accepted, invalid, without, received, sequence, forgotten in found:
+        for name, accepted, invalid, without, received, sequence, forgotten, lost in found:
             latest = self.find_row(name, sequence)
             head = latest.head if latest is not None else b""
-            histories[name] = History(accepted, invalid, without, received, sequence, head, forgotten)
+            histories[name] = History(accepted, invalid, without, received, sequence, head, forgotten, lost)
         return histories
 
     def find(self, participant: str, round_: int) -> Receipt | None:
@@ -382,6 +429,11 @@ def remove_orphans(folder: StateFolder, database: Database) -> None:
             path.unlink()
     for path in folder.spool.iterdir():
         path.unlink()
+
+
+def terms_digest_of(database: Database) -> bytes:
+    """Returns the digest of a state's terms."""
+    return wire_terms.digest(database.terms_bytes())
 
 
 def stored_terms(database: Database) -> Terms:

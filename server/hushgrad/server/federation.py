@@ -35,6 +35,12 @@ from hushgrad.server.records import (
 )
 from hushgrad.wire.terms import Terms
 
+_FATES = {
+    "skipped": (Disposition.SKIPPED, "reported by the participant"),
+    "void": (Disposition.VOID, "reported by the participant"),
+    "lost": (Disposition.LOST, "the server was restored from a backup without it, and nobody holds it any more"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -211,17 +217,26 @@ class Federation:
             return Outcome(found.answer, found.detail)
         return self._answered(found, False)
 
-    def report(self, caller: Caller, reports: Iterable[tuple[int, str, bytes]]) -> Outcome:
+    def report(
+        self, caller: Caller, reports: Iterable[tuple[int, str, bytes]], held_range: range = range(0)
+    ) -> Outcome:
         """Takes a participant's word on rounds: (round, "skipped" | "void" | "held", digest when held).
 
         Nothing changes when one of them contradicts what is known.
+
+        Args:
+            held_range: rounds of which `reports` names all that are held; the others can never be sent again, and those
+                owed or wanted become LOST.
         """
         participant = self._called(caller)
         if isinstance(participant, Outcome):
             return participant
         changes: dict[int, Receipt] = {}
+        held: set[int] = set()
         wanted: set[int] = set()
         for round_, fate, digest in reports:
+            if fate == "held":
+                held.add(round_)
             known = participant.find(round_, self._remembered_from, self._archive)
             if fate == "held":
                 if known is not None and known.digest is not None:
@@ -233,6 +248,9 @@ class Federation:
                 return self._contradiction(participant, round_, "is reported skipped, but a sealed update was received")
             elif self._can_settle(participant, round_, known, fate):
                 changes.setdefault(round_, _settled(participant.name, round_, known, fate))
+        for round_ in sorted({*participant.open_rounds(held_range.stop), *participant.wanted}):
+            if round_ in held_range and round_ not in held and round_ not in changes:
+                changes[round_] = _settled(participant.name, round_, participant.receipts.get(round_), "lost")
         for receipt in changes.values():
             self._membership.put(participant, receipt)
         outcome = self._answered(participant, False)
@@ -388,8 +406,8 @@ class Federation:
         )
 
     def _is_taken(self, round_: int) -> bool:
-        newest, window = self._membership.newest, self.terms.window
-        return newest - window <= round_ < min(newest + window, self.terms.final_version)
+        # Rounds beyond the window too: they are sent again once it has reached them.
+        return self._membership.newest - self.terms.window <= round_ < self.terms.final_version
 
     def _can_settle(self, participant: Participant, round_: int, known: Receipt | None, fate: str) -> bool:
         if fate == "void" and known is not None and known.is_wanted:
@@ -407,7 +425,7 @@ class Federation:
 
 def _settled(name: str, round_: int, known: Receipt | None, fate: str) -> Receipt:
     known = known or Receipt(name, round_)
-    disposition = Disposition.VOID if fate == "void" else Disposition.SKIPPED
+    disposition, reason = _FATES[fate]
     return Receipt(
         known.participant,
         known.round,
@@ -416,5 +434,5 @@ def _settled(name: str, round_: int, known: Receipt | None, fate: str) -> Receip
         known.previous_head,
         known.head,
         disposition,
-        "reported by the participant",
+        reason,
     )

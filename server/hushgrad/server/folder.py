@@ -71,6 +71,12 @@ def sync_directory(folder: Path) -> None:
         os.close(descriptor)
 
 
+def sync_file(path: Path) -> None:
+    """Makes the content of a file durable."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 def write_durably(path: Path, data: bytes | memoryview) -> None:
     """Writes a new file so that after a crash it is there in whole or not at all: write, fsync, rename, fsync."""
     temporary = path.with_name(path.name + ".new")

@@ -10,7 +10,7 @@ from typing import Any
 
 from hushgrad.server.aggregation import Published
 from hushgrad.server.federation import Federation, Outcome
-from hushgrad.server.records import Answer, Caller, Receipt
+from hushgrad.server.records import Answer, Caller, Disposition, Receipt
 from hushgrad.server.store import Store
 from hushgrad.server.watch import Publisher
 
@@ -71,9 +71,15 @@ class Host:
         """Tells the caller how it is seen."""
         return await self._changed(self.federation.participation(caller))
 
-    async def report(self, caller: Caller, reports: list[tuple[int, str, bytes]]) -> Outcome:
+    async def report(self, caller: Caller, reports: list[tuple[int, str, bytes]], held_range: range) -> Outcome:
         """Takes a participant's word on rounds, durably."""
-        return await self._changed(self.federation.report(caller, reports))
+        outcome = self.federation.report(caller, reports, held_range)
+        lost = [
+            one.round for one in outcome.records if isinstance(one, Receipt) and one.disposition is Disposition.LOST
+        ]
+        if lost:
+            self._log.warning("lost", participant=caller.participant, rounds=lost)
+        return await self._changed(outcome)
 
     async def submit(self, caller: Caller, header: bytes, digest: bytes, payload: bytes) -> Outcome:
         """Takes one update; returns when its fate is durable."""

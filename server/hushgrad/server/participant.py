@@ -104,6 +104,7 @@ class Participant:
     duplicates: int = 0
     invalid: int = 0
     without_update: int = 0
+    lost: int = 0
     rounds_received: int = 0
 
     @property
@@ -220,6 +221,7 @@ class Participant:
             self.accepted += by
         else:
             self.without_update += by
+            self.lost += by if receipt.disposition is Disposition.LOST else 0
 
     def record(self) -> ParticipantRecord:
         """Returns what has to survive a crash."""
@@ -261,6 +263,7 @@ def restore(
         duplicates=record.duplicates,
         invalid=history.invalid,
         without_update=history.without_update,
+        lost=history.lost,
         rounds_received=history.rounds_received,
     )
     for receipt in receipts:

@@ -91,7 +91,7 @@ class Receipt:
     @property
     def is_wanted(self) -> bool:
         """Whether the participant should send the sealed bytes again."""
-        return self.lacks_content and self.disposition is not Disposition.VOID
+        return self.lacks_content and self.disposition not in (Disposition.VOID, Disposition.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,7 @@ class History:
 
     Attributes:
         accepted, invalid, without_update: numbers of rounds by disposition.
+        lost: those without update that are LOST.
         rounds_received: one more than the largest round with an update.
         sequence, head: the highest ledger row seen.
         forgotten_sequence: the highest ledger row among the receipts that memory does not hold.
@@ -136,6 +137,7 @@ class History:
     sequence: int = 0
     head: bytes = b""
     forgotten_sequence: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

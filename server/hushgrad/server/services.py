@@ -143,7 +143,10 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         if len(request.reports) > MAX_REPORTS:
             await border.refuse(context, f"at most {MAX_REPORTS} reports are taken, found {len(request.reports)}")
         reports = [await self._report(report, context) for report in request.reports]
-        outcome = await border.answered(self._host.report(caller, reports), context)
+        held_range = range(0)
+        if request.HasField("held_below"):
+            held_range = range(self._clamped(request.held_from), self._clamped(request.held_below))
+        outcome = await border.answered(self._host.report(caller, reports, held_range), context)
         return membership_pb2.ReportRoundsResponse(
             verdict=border.verdict(outcome, self._publisher), participation=border.participation(outcome.participation)
         )
@@ -197,6 +200,7 @@ class StatusService(status_pb2_grpc.StatusServiceServicer):
                     updates_duplicate=participant.duplicates,
                     updates_invalid=participant.invalid,
                     rounds_without_update=participant.without_update,
+                    rounds_lost=participant.lost,
                 )
                 for participant in federation.participants
             ],

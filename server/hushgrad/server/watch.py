@@ -33,7 +33,11 @@ class Publisher:
         max_inline_model_bytes: int,
         max_chunk_bytes: int,
         heartbeat_seconds: float,
+        watermark: int | None = None,
     ) -> None:
+        """Args: watermark as in `set_watermark`; None: the newest version, always."""
+        self._watermark = watermark
+        self._published: models_pb2.Published | None = None
         self._server_epoch = server_epoch
         self._final_version = final_version
         self._max_inline_model_bytes = max_inline_model_bytes
@@ -63,25 +67,34 @@ class Publisher:
         """Makes a version the newest one. Its checkpoint must be durable."""
         version = published.version
         self._version = version
-        self._state = common_pb2.ServerState(
-            server_epoch=self._server_epoch, retention_watermark=version, newest_version=version
-        )
         self.models = {models_pb2.MODEL_KIND_PUBLISHED: Model(version, published.model, published.sha256)}
         if published.averaged is not None:
             self.models[models_pb2.MODEL_KIND_AVERAGED] = Model(version, published.averaged, averaged_sha256)
         self._chunks = {}
         is_inline = len(published.model) <= self._max_inline_model_bytes
-        self._event = models_pb2.WatchModelsResponse(
-            server=self._state,
-            published=models_pb2.Published(
-                version=version,
-                total_bytes=len(published.model),
-                sha256=published.sha256,
-                model=published.model if is_inline else b"",
-                averaged_available=published.averaged is not None,
-            ),
-        ).SerializeToString()
+        self._published = models_pb2.Published(
+            version=version,
+            total_bytes=len(published.model),
+            sha256=published.sha256,
+            model=published.model if is_inline else b"",
+            averaged_available=published.averaged is not None,
+        )
+        self._encode()
         self._wake()
+
+    def set_watermark(self, watermark: int) -> None:
+        """Takes a retention watermark that does not follow the newest version. Watchers hear of it with the next news."""
+        self._watermark = watermark
+        if self._published is not None:
+            self._encode()
+
+    def _encode(self) -> None:
+        self._state = common_pb2.ServerState(
+            server_epoch=self._server_epoch,
+            retention_watermark=self._version if self._watermark is None else min(self._watermark, self._version),
+            newest_version=self._version,
+        )
+        self._event = models_pb2.WatchModelsResponse(server=self._state, published=self._published).SerializeToString()
 
     def go_away(self) -> None:
         """Sends every watcher away for a while."""
