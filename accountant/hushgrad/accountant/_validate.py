@@ -11,9 +11,13 @@ def real(name: str, value: Any) -> float:
     """Returns value as a float; refuses bool, text, None, NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise AccountantError(f"{name} must be a number, found {value!r}")
-    if not math.isfinite(value):
+    try:
+        number = float(value)
+    except OverflowError:
+        raise AccountantError(f"{name} must be below 1.8e308, found a larger whole number") from None
+    if not math.isfinite(number):
         raise AccountantError(f"{name} must be finite, found {value!r}")
-    return float(value)
+    return number
 
 
 def positive(name: str, value: Any) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
-from hushgrad.accountant import calibration, claims
+from hushgrad.accountant import calibration, claims, commands_procedure, commands_theory
 from hushgrad.accountant.claims import Adjacency, RoundGroup, Sampling
 from hushgrad.accountant.errors import AccountantError
 
@@ -19,6 +19,10 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def commands() -> None:
     """Compute what differentially private training costs."""
+
+
+for _verb in (*commands_theory.VERBS, *commands_procedure.VERBS):
+    commands.add_command(_verb)
 
 
 def _common(command: _Command) -> _Command:

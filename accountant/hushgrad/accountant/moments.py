@@ -81,12 +81,12 @@ def lemma1_premises(order: int, *, sample_size: int, records: int, noise_multipl
     """Returns the premises of Lemma 1 at an order, with r0 = s sigma / N, u0 = U0(lambda) and u1 = U1(lambda).
 
     Raises:
-        AccountantError: if a value is not allowed, or s >= N.
+        AccountantError: if a value is not allowed, or s > N. (At s = N a premise fails for every sigma.)
     """
     _validate.count("order", order)
     _validate.positive("noise_multiplier", noise_multiplier)
-    if not _validate.count("sample_size", sample_size) < _validate.count("records", records):
-        raise AccountantError(f"sample_size must be below {records}, the number of records, found {sample_size}")
+    if _validate.count("sample_size", sample_size) > _validate.count("records", records):
+        raise AccountantError(f"sample_size must be at most {records}, the number of records, found {sample_size}")
     sigma = noise_multiplier
     r0 = sample_size * sigma / records
     u0, u1 = _u(order, sigma, r0)

@@ -3,15 +3,18 @@
 In formulas: N records, K gradient computations, s the constant sample size, delta = 1/N.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
+from typing import get_args
 
-from hushgrad.accountant import as_published, sizes, theorem2, theorem2_inverse
+from hushgrad.accountant import as_published, claims, sizes, theorem2, theorem2_inverse
+from hushgrad.accountant.claims import RoundGroup, Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of table 4 or 5; epsilon, sigma and delta are text because their digits are what is checked."""
+    """One row; epsilon, sigma and delta are text because their digits are what is checked."""
 
     table: int
     records: int
@@ -69,11 +72,21 @@ SAMPLE_SIZES = {2: (1, 5, 10, 15, 20, 26), 3: (10, 25, 50, 100, 200, 300, 370)}
 """The constant sample sizes of tables 2 and 3."""
 
 
+def rows(table: int) -> tuple[Row, ...]:
+    """Returns the rows of table 2, 3, 4 or 5; in tables 2 and 3 epsilon and sigma are the same in every row."""
+    if table in SAMPLE_SIZES:
+        first = rows(table + 2)[0]
+        return tuple(dataclasses.replace(first, table=table, sample_size=size) for size in SAMPLE_SIZES[table])
+    return tuple(row for row in ROWS if row.table == table)
+
+
 def cells(row: Row) -> Cells:
     """Returns what the row's (N, K, s) gives, as published and repaired."""
     constant = sizes.constant(row.sample_size, row.grad_computations)
     delta, epsilon, sigma = 1 / row.records, float(row.epsilon), float(row.sigma)
-    published = as_published.table_reading(constant, records=row.records)
+    published = as_published.table_reading(
+        constant, records=row.records, noise_multiplier=sigma if row.table in SAMPLE_SIZES else None
+    )
     repaired = theorem2_inverse.at_equality(constant, records=row.records, delta=delta)
     largest = theorem2_inverse.largest_sample_size(
         records=row.records, grad_computations=row.grad_computations, epsilon=epsilon, delta=delta
@@ -89,6 +102,35 @@ def cells(row: Row) -> Cells:
         largest[0],
         tuple(condition.name for condition in printed.failed),
     )
+
+
+def beside(row: Row) -> dict[str, object]:
+    """Returns the row as printed, as published, repaired, and with the tight claims at the printed sigma.
+
+    The keys are those of `hushgrad-accountant tables --json`.
+    """
+    found = cells(row)
+    rounds = -(-row.grad_computations // row.sample_size)
+    group = RoundGroup(row.sample_size / row.records, float(row.sigma), rounds)
+    tight = {
+        sampling: claims.from_schedule([group], sampling=sampling, adjacency="add-remove", delta=1 / row.records)
+        for sampling in get_args(Sampling)
+    }
+    return {
+        "sample_size": row.sample_size,
+        "rounds": rounds,
+        "printed_epsilon": row.epsilon,
+        "printed_sigma": row.sigma,
+        "published_epsilon": found.published.epsilon,
+        "published_sigma": found.published_sigma,
+        "failed": list(found.failed),
+        "repaired_epsilon": found.repaired[0],
+        "repaired_sigma": found.repaired[1],
+        "paper_epsilon_at_printed_sigma": found.epsilon_at_sigma,
+        "largest_sample_size": found.largest_sample_size,
+        "claim_poisson": tight["poisson"].to_dict(),
+        "claim_fixed": tight["fixed"].to_dict(),
+    }
 
 
 def cut(value: float) -> str:

@@ -69,6 +69,7 @@ class SampleSizes:
         Raises:
             AccountantError: if some s_i > N, or N is not a whole number >= 1.
         """
+        _validate.real("records", records)
         if self.largest > _validate.count("records", records):
             raise AccountantError(f"a sample size must be 1 to {records}, the number of records, found {self.largest}")
 

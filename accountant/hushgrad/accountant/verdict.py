@@ -39,6 +39,7 @@ def judge(
     sampling: Sampling,
     adjacency: Adjacency,
     delta: float,
+    never: str | None = None,
 ) -> Verdict:
     """Returns the tight claim of a schedule and whether an epsilon of the paper may stand beside it as true.
 
@@ -48,6 +49,7 @@ def judge(
         failed: the conditions that do not hold.
         groups: the rounds as they are run, with the plain noise multiplier.
         sampling, adjacency, delta: as in `claims.from_schedule`.
+        never: why the number may not be shown as true whatever else holds, or None.
 
     Raises:
         AccountantError: if a value is not allowed.
@@ -59,6 +61,8 @@ def judge(
     except RefusedError as error:
         refusal = str(error)
     why_not = _why_not(paper_epsilon, source, failed, claim, refusal)
+    if never:
+        why_not = f"{never}: {_described(failed)}." if failed else f"{never}."
     return Verdict(claim, why_not is None, why_not)
 
 
@@ -66,7 +70,7 @@ def _why_not(
     paper_epsilon: float | None, source: str, failed: Sequence[Condition], claim: Claim | None, refusal: str
 ) -> str | None:
     if failed:
-        return f"{source} does not apply: {describe(failed[0])}."
+        return f"{source} does not apply: {_described(failed)}."
     if paper_epsilon is None or math.isinf(paper_epsilon):
         return f"{source} allows no epsilon here."
     if claim is None:
@@ -79,14 +83,16 @@ def _why_not(
     return None
 
 
+def _described(failed: Sequence[Condition]) -> str:
+    """Returns the first failed condition that has numbers to show, or the first."""
+    return describe(next((condition for condition in failed if condition.rhs is not None), failed[0]))
+
+
 def describe(condition: Condition) -> str:
     """Returns the condition as words, with both its sides."""
     name = f"condition ({condition.name})" if condition.name.isdigit() else f"the premise on {condition.name}"
     if condition.lhs is None or condition.rhs is None:
-        return f"{name} cannot hold for any epsilon"
-    relation = condition.relation if condition.holds else f"is not {condition.relation}"
-    return (
-        f"{name} fails, {condition.lhs:.6g} {relation} {condition.rhs:.6g}"
-        if not condition.holds
-        else (f"{name} holds, {condition.lhs:.6g} {relation} {condition.rhs:.6g}")
-    )
+        return f"{name} cannot be met, because no epsilon is left"
+    if condition.holds:
+        return f"{name} holds, {condition.lhs:.6g} {condition.relation} {condition.rhs:.6g}"
+    return f"{name} fails, {condition.lhs:.6g} is not {condition.relation} {condition.rhs:.6g}"
