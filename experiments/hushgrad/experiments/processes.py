@@ -120,6 +120,14 @@ class Group:
             time.sleep(0.02)
         self.check()
 
+    def kill(self, name: str) -> None:
+        """Ends the running child of this name with SIGKILL, on purpose: it is not taken for a failure."""
+        for child in [child for child in self._children if child.name == name and child.process.poll() is None]:
+            child.process.kill()
+            child.process.wait()
+            child.reader.join(timeout=2)
+            self._children.remove(child)
+
     def finish(self) -> None:
         """Waits until every line that the ended children wrote is in their logs."""
         for child in self._children:

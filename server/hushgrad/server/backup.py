@@ -267,8 +267,8 @@ def _check_replaceable(folder: StateFolder, present: Backup | None, found: Backu
     if is_newer and not force:
         raise InputError(
             f"the state in {folder.root} is newer: version {present.version} with {present.updates} updates, the "
-            f"backup has version {found.version} with {found.updates}; with --force the versions in between are made anew "
-            "from what the participants still hold, and rounds that nobody holds are lost"
+            f"backup has version {found.version} with {found.updates}; with --force the versions in between are made "
+            "anew from what the participants still hold, and rounds that nobody holds are lost"
         )
     return max(0, present.version - found.version)
 

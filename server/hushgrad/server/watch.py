@@ -83,7 +83,7 @@ class Publisher:
         self._wake()
 
     def set_watermark(self, watermark: int) -> None:
-        """Takes a retention watermark that does not follow the newest version. Watchers hear of it with the next news."""
+        """Takes a retention watermark that does not follow the newest version. Watchers hear of it next time."""
         self._watermark = watermark
         if self._published is not None:
             self._encode()
