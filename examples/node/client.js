@@ -1,0 +1,337 @@
+// A hushgrad client in JavaScript, written from protos/README.md: private logistic regression on a .csv file.
+// Configured by environment variables; README.md lists them, and the exit codes.
+import { randomBytes } from "node:crypto";
+import fs from "node:fs";
+import { fileURLToPath } from "node:url";
+import grpc from "@grpc/grpc-js";
+import loader from "@grpc/proto-loader";
+import { Ledger, LedgerError, sha256 } from "./ledger.js";
+import { Noise, epsilon, sensitivity, update } from "./privacy.js";
+
+const EXIT = { ENDED: 0, INPUT: 2, BUDGET: 3, PERSON: 5 };
+const FOR_A_PERSON = ["UNSPECIFIED", "CONFLICT", "STALE_SESSION", "UNKNOWN_PARTICIPANT", "WRONG_TERMS"];
+const PASSING = ["UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "CANCELLED", "ABORTED", "DATA_LOSS"];
+const OPTIONS = {
+  "grpc.enable_retries": 0,
+  "grpc.initial_reconnect_backoff_ms": 200,
+  "grpc.max_reconnect_backoff_ms": 1000,
+  "grpc.keepalive_time_ms": 30_000,
+};
+const PROTOS = fileURLToPath(new URL("../../protos", import.meta.url));
+const SERVICES = ["terms", "membership", "updates", "models"].map((name) => `hushgrad/v1/${name}.proto`);
+const definition = loader.loadSync(SERVICES, {
+  includeDirs: [PROTOS],
+  keepCase: true,
+  longs: Number, // versions, rounds and step numerators stay far below 2^53
+  enums: String,
+  defaults: true,
+  oneofs: true,
+});
+const v1 = grpc.loadPackageDefinition(definition).hushgrad.v1;
+
+class Stop extends Error {
+  constructor(code, message) {
+    super(message);
+    this.code = code;
+  }
+}
+
+const sleep = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+const seconds = () => performance.now() / 1000;
+
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  for (let bit = 0; bit < 8; bit++) byte = (byte >>> 1) ^ (byte & 1 ? 0x82f63b78 : 0);
+  return byte;
+});
+
+export function crc32c(...parts) {
+  let crc = 0xffffffff;
+  for (const part of parts) for (const byte of part) crc = (crc >>> 8) ^ CRC_TABLE[(crc ^ byte) & 255];
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+class Client {
+  #wake = () => {};
+
+  constructor(server, participant, folder, data, own) {
+    const connect = (service) => new v1[service](server, grpc.credentials.createInsecure(), OPTIONS);
+    this.stubs = {
+      terms: connect("TermsService"),
+      membership: connect("MembershipService"),
+      updates: connect("UpdateService"),
+      models: connect("ModelService"),
+    };
+    Object.assign(this, { participant, folder, own, ...data, joinId: randomBytes(16), termsDigest: Buffer.alloc(0) });
+    Object.assign(this, { session: 0, epoch: 0, newest: 0, version: -1, freshAt: -Infinity, refused: 0, seen: null });
+  }
+
+  async run() {
+    await this.readTerms();
+    this.ledger = new Ledger(this.folder, {
+      terms: this.termsDigest.toString("hex"),
+      participant: this.participant,
+      privacy: this.own,
+    });
+    const watching = this.watch();
+    for (;;) {
+      const action = this.next();
+      // Nothing is awaited between a decision to wait and the waiting, so no news is missed.
+      const waiting = action ? action() : new Promise((done) => (this.#wake = done));
+      await Promise.race([waiting, watching]); // the watch returns only by throwing
+    }
+  }
+
+  // Decides what to do next; null: wait for news. The order is: session, sealed updates, membership, a new round.
+  next() {
+    const { terms, ledger, seen } = this;
+    if (!this.session) return () => this.join();
+    const row = ledger.rows.find((candidate) => candidate.owed);
+    if (row && this.newest > row.afterVersion) return () => this.send(row);
+    if (this.version < 0 || this.version < this.newest) return null;
+    const active = seen.state === "PARTICIPATION_STATE_ACTIVE";
+    const round = Math.max(ledger.nextRound, active ? seen.entry_round : 0);
+    if (!active) return round < terms.final_version ? () => this.member("Start", { next_round: round }) : null;
+    const exit = seen._exit_round ? seen.exit_round : Infinity;
+    if (round >= Math.min(terms.final_version, exit) || !this.permits(round)) return null;
+    if (round >= this.newest + terms.window) return null;
+    // An update that is too old to count would cost privacy for nothing: owe it no longer, and start anew.
+    if (this.newest > round + terms.window) return () => this.member("Observe", { exit_round: round });
+    if (seconds() - this.freshAt > terms.straggler_timeout_seconds / 2) return () => this.askParticipation();
+    return () => this.train(round);
+  }
+
+  permits(round) {
+    const { kind, max_delay: ahead } = this.terms.delay;
+    if (this.version >= round || kind === "KIND_UNBOUNDED") return true;
+    if (kind === "KIND_MAX_DELAY") return this.version >= round - ahead;
+    if (kind !== "KIND_SQRT") return false;
+    const sizes = Array.from({ length: round }, (_, i) => entry(this.terms.sample_sizes, i));
+    const total = sum(sizes);
+    return total >= 3 && sum(sizes.slice(this.version)) <= Math.sqrt(total / Math.log(total));
+  }
+
+  async readTerms() {
+    const answer = await this.persist(() => call(this.stubs.terms, "GetTerms", {}));
+    this.termsDigest = sha256(answer.terms);
+    this.terms = definition["hushgrad.v1.Terms"].deserialize(answer.terms);
+    if (!this.termsDigest.equals(answer.terms_digest) || this.terms.protocol !== 1) {
+      throw new Stop(EXIT.PERSON, "the server's terms are damaged, or of another protocol");
+    }
+    const { terms, own, features } = this;
+    const asked = terms.privacy;
+    const d = sum(terms.arrays.map((array) => array.shape.reduce((size, axis) => size * axis, 1)));
+    this.q = own.sample_size / own.records;
+    const problems = [
+      [features.some((row) => row.length !== d - 1), `the model needs ${d - 1} features in every row`],
+      [features.length > own.records, `there are more rows than the ${own.records} declared records`],
+      [own.sampler !== "poisson" || !asked.samplers.includes("SAMPLER_POISSON"), "only Poisson sampling is known here"],
+      [!(this.q > 0 && this.q < 1), "sample_size must be above 0 and below records"],
+      [own.clip_norm !== asked.clip_norm, `clip_norm must be the terms' ${asked.clip_norm}`],
+      [own.noise_multiplier < asked.noise_multiplier_min, `noise_multiplier must be >= ${asked.noise_multiplier_min}`],
+      [own.noise_multiplier > asked.noise_multiplier_max, `noise_multiplier must be <= ${asked.noise_multiplier_max}`],
+      [4 * d > terms.limits.max_unary_bytes, "the model is too large for this client, which sends no chunks"],
+    ].filter(([wrong]) => wrong);
+    if (problems.length) throw new Stop(EXIT.INPUT, problems[0][1]);
+    const g = terms.grid_exponent;
+    const scale = (own.noise_multiplier * own.clip_norm) / 2 ** g;
+    this.noise = new Noise(scale);
+    const left = own.delta - (1 + Math.exp(own.epsilon)) * this.noise.distance * d * terms.final_version;
+    const cost = epsilon(terms.final_version, this.q, scale / sensitivity(own.clip_norm, g, d), left);
+    if (!(cost <= own.epsilon)) {
+      const text = `${terms.final_version} rounds may cost epsilon ${cost.toPrecision(4)}`;
+      throw new Stop(EXIT.BUDGET, `${text}, the budget is ${own.epsilon}`);
+    }
+  }
+
+  get caller() {
+    return { terms_digest: this.termsDigest, participant: this.participant, session: this.session };
+  }
+
+  async join() {
+    const answer = await this.member("Join", { join_id: this.joinId });
+    this.session = answer.session;
+    const { sequence, head } = answer.ledger;
+    if (sequence > 0 && !this.ledger.heads[sequence]?.equals(head)) {
+      const text = `the server has seen row ${sequence} of another ledger`;
+      throw new Stop(EXIT.PERSON, `${text}: this one was rolled back, copied or lost; nothing was drawn`);
+    }
+    // Rows leave in order, so the server has every row up to its anchor; what it lacks of them is in wanted_rounds.
+    for (const row of this.ledger.rows) row.owed = row.sequence > sequence;
+    this.note(answer.participation);
+    if (this.epoch > 1) {
+      const held = this.ledger.rows.slice(-1000);
+      const reports = held.map((row) => ({ round: row.round, fate: "FATE_HELD", digest: row.digest }));
+      await this.member("ReportRounds", { reports });
+    }
+  }
+
+  async askParticipation() {
+    await this.member("GetParticipation", {});
+    this.freshAt = seconds();
+  }
+
+  async send(row) {
+    const { header, payload } = row;
+    const request = { caller: this.caller, header, payload, crc32c: crc32c(header, payload) };
+    const answer = await this.ask(this.stubs.updates, "SubmitUpdate", request);
+    const word = answer.verdict.answer === "ANSWER_DUPLICATE" ? answer.first_answer : answer.verdict.answer;
+    if (word === "ANSWER_TOO_FAR_AHEAD") {
+      row.afterVersion = answer.verdict.server.newest_version;
+      return;
+    }
+    if (!["ANSWER_ACCEPTED", "ANSWER_INVALID", "ANSWER_STALE"].includes(word)) {
+      throw new Stop(EXIT.PERSON, `the server answered ${word}, which this client does not know`);
+    }
+    row.owed = false;
+    this.refused = word === "ANSWER_INVALID" ? this.refused + 1 : 0;
+    if (this.refused === 3) throw new Stop(EXIT.PERSON, `three updates in a row were refused: ${answer.verdict.detail}`);
+  }
+
+  async train(round) {
+    const { terms, own, weights } = this;
+    const recipe = { q: this.q, clipNorm: own.clip_norm, gridExponent: terms.grid_exponent, noise: this.noise };
+    const payload = update(weights, this.features, this.labels, recipe);
+    const { termsDigest, participant } = this;
+    const declared = { noiseMultiplier: own.noise_multiplier, clipNorm: own.clip_norm };
+    this.ledger.seal({ termsDigest, participant, round, ...declared }, payload);
+    const step = entry(terms.step_numerators, round) * 2 ** (terms.grid_exponent - terms.step_exponent);
+    for (let j = 0; j < weights.length; j++) weights[j] -= step * payload.readInt32LE(4 * j);
+    await sleep(0); // lets the watch have its turn
+  }
+
+  // Takes every version that is newer than any seen; ends by throwing when the federation has ended.
+  async watch() {
+    let silence = 30_000;
+    for (let wait = 200; ; wait = Math.min(2 * wait, 5000)) {
+      const after = this.version >= 0 ? { after_version: this.version } : {};
+      const stream = this.stubs.models.WatchModels({ caller: this.caller, ...after });
+      let alarm = setTimeout(() => stream.cancel(), silence);
+      try {
+        for await (const news of stream) {
+          clearTimeout(alarm);
+          this.see(news.server);
+          if (news.event === "run_ended") throw new Stop(EXIT.ENDED, `ended with version ${news.run_ended.final_version}`);
+          if (news.event === "heartbeat") silence = 3 * news.heartbeat.interval_milliseconds;
+          if (news.event === "published") await this.take(news.published);
+          if (news.event !== "going_away") wait = 100;
+          alarm = setTimeout(() => stream.cancel(), silence);
+        }
+      } catch (error) {
+        if (error instanceof Stop) throw error;
+        refuse(error);
+      } finally {
+        clearTimeout(alarm);
+        stream.cancel();
+      }
+      await sleep(jitter(wait));
+    }
+  }
+
+  async take({ version, model, sha256: expected }) {
+    if (version <= this.version) return;
+    let bytes = model;
+    if (!bytes.length) {
+      const chunks = [];
+      for await (const chunk of this.stubs.models.GetModel({ caller: this.caller, version })) chunks.push(chunk.data);
+      bytes = Buffer.concat(chunks);
+    }
+    if (!sha256(bytes).equals(expected)) throw Object.assign(new Error("damaged"), { code: grpc.status.DATA_LOSS });
+    this.version = version;
+    this.weights = Float64Array.from({ length: bytes.length / 4 }, (_, j) => bytes.readFloatLE(4 * j));
+    this.freshAt = seconds();
+    this.#wake();
+  }
+
+  member(name, fields) {
+    const caller = name === "Join" ? { ...this.caller, session: 0 } : this.caller;
+    return this.ask(this.stubs.membership, name, { caller, ...fields });
+  }
+
+  // Asks until there is an answer other than BUSY, and does what every answer asks for.
+  async ask(stub, name, request) {
+    const answer = await this.persist(async () => {
+      const found = await call(stub, name, request);
+      if (found.verdict.answer !== "ANSWER_BUSY") return found;
+      await sleep(Math.min(found.verdict.retry_after_milliseconds, 60_000));
+      return null;
+    });
+    const word = answer.verdict.answer.replace("ANSWER_", "");
+    if (word === "RUN_ENDED") throw new Stop(EXIT.ENDED, "the federation has ended");
+    if (FOR_A_PERSON.includes(word)) throw new Stop(EXIT.PERSON, `the server answered ${word}: ${answer.verdict.detail}`);
+    this.see(answer.verdict.server);
+    if (name !== "Join") this.note(answer.participation);
+    return answer;
+  }
+
+  // Notes how the server sees us, and what it wants sent again.
+  note(participation) {
+    this.seen = participation;
+    for (const wanted of participation.wanted_rounds) {
+      const row = this.ledger.rows.find((candidate) => candidate.round === wanted);
+      if (!row) throw new Stop(EXIT.PERSON, `the server wants round ${wanted}, which this ledger never sealed`);
+      row.owed = true;
+    }
+  }
+
+  see({ server_epoch: epoch, newest_version: newest }) {
+    if (epoch > this.epoch) {
+      // At first; or the server was restored from a backup and may have forgotten us: join again.
+      Object.assign(this, { epoch, newest, session: 0 });
+      this.#wake();
+    } else if (epoch === this.epoch) this.newest = Math.max(this.newest, newest);
+  }
+
+  async persist(attempt) {
+    for (let wait = 200; ; wait = Math.min(2 * wait, 5000)) {
+      try {
+        const result = await attempt();
+        if (result !== null) return result;
+      } catch (error) {
+        refuse(error);
+      }
+      await sleep(jitter(wait));
+    }
+  }
+}
+
+function call(stub, name, request) {
+  return new Promise((done, failed) => {
+    const deadline = Date.now() + (name === "SubmitUpdate" ? 30_000 : 10_000);
+    stub[name](request, { deadline }, (error, answer) => (error ? failed(error) : done(answer)));
+  });
+}
+
+// Lets faults pass that repeating may mend.
+function refuse(error) {
+  const name = grpc.status[error.code];
+  if (name === undefined) throw error;
+  if (!PASSING.includes(name) && name !== "NOT_FOUND") throw new Stop(EXIT.PERSON, `${name}: ${error.details}`);
+}
+
+const jitter = (milliseconds) => milliseconds * (0.5 + randomBytes(1)[0] / 512);
+const entry = (list, round) => list[Math.min(round, list.length - 1)];
+const sum = (list) => list.reduce((total, value) => total + value, 0);
+
+function readTable(file) {
+  const [, ...lines] = fs.readFileSync(file, "utf8").trim().split("\n");
+  const rows = lines.map((line) => line.split(",").map(Number));
+  return { features: rows.map((row) => Float64Array.from(row.slice(0, -1))), labels: rows.map((row) => row.at(-1)) };
+}
+
+async function main() {
+  const [server, participant, folder, file, privacy] = ["SERVER", "PARTICIPANT", "STATE_DIR", "DATA", "PRIVACY"].map(
+    (key) => process.env[`HUSHGRAD_${key}`] ?? fail(`HUSHGRAD_${key} is not set`),
+  );
+  const client = new Client(server, participant, folder, readTable(file.replace(/\.npz$/, ".csv")), JSON.parse(privacy));
+  await client.run();
+}
+
+function fail(text) {
+  throw new Stop(EXIT.INPUT, text);
+}
+
+main().catch((error) => {
+  const code = error instanceof Stop ? error.code : error instanceof LedgerError ? EXIT.PERSON : 1;
+  console.error(code === 1 ? error : error.message);
+  process.exit(code);
+});
