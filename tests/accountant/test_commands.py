@@ -25,7 +25,7 @@ def test_epsilon_prints_a_whole_claim(capsys, monkeypatch):
     )
 
     assert code == 0
-    claim = json.loads(out)["claim"]
+    claim = json.loads(out)
     assert claim["epsilon"] == pytest.approx(1.5154, rel=5e-3)
     assert set(claim) == {"epsilon", "delta", "adjacency", "sampling", "unit", "method", "method_version"}
 

@@ -8,6 +8,7 @@ from hushgrad.accountant.budget import Budget
 from hushgrad.accountant.calibration import affordable_rounds, noise_multiplier, smallest_noise_multiplier
 from hushgrad.accountant.claims import Claim, RoundGroup, check_delta, from_schedule, rounded_up, suggest_delta
 from hushgrad.accountant.errors import AccountantError, BudgetError, RefusedError
+from hushgrad.accountant.events import Schedule, from_dp_event, to_dp_event
 from hushgrad.accountant.ladder import Ladder
 from hushgrad.accountant.lifetime import CommittedRun, RecordClaim, of_record, together
 from hushgrad.accountant.mechanism import Mechanism
@@ -32,11 +33,13 @@ __all__ = [
     "RefusedError",
     "RoundGroup",
     "Run",
+    "Schedule",
     "affordable_rounds",
     "best_order",
     "check_delta",
     "claim",
     "distances",
+    "from_dp_event",
     "from_schedule",
     "log_batch_tail",
     "noise_multiplier",
@@ -45,5 +48,6 @@ __all__ = [
     "rounded_up",
     "smallest_noise_multiplier",
     "suggest_delta",
+    "to_dp_event",
     "together",
 ]

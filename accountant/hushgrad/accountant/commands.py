@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
-from hushgrad.accountant import calibration, claims, commands_procedure, commands_theory
+from hushgrad.accountant import calibration, claims, commands_plan, commands_procedure, commands_theory
 from hushgrad.accountant.claims import Adjacency, RoundGroup, Sampling
 from hushgrad.accountant.errors import AccountantError
 
@@ -21,7 +21,7 @@ def commands() -> None:
     """Compute what differentially private training costs."""
 
 
-for _verb in (*commands_theory.VERBS, *commands_procedure.VERBS):
+for _verb in (*commands_theory.VERBS, *commands_procedure.VERBS, *commands_plan.VERBS):
     commands.add_command(_verb)
 
 
@@ -74,7 +74,7 @@ def epsilon(
         raise AccountantError("give --sample-size, --rounds and --noise-multiplier, or --schedule")
     _warn(claims.check_delta(delta, records, accept_large=accept_large_delta))
     claim = claims.from_schedule(_groups(phases, records), sampling=sampling, adjacency=adjacency, delta=delta)
-    click.echo(json.dumps({"claim": claim.to_dict()}) if as_json else claim.describe())
+    click.echo(json.dumps(claim.to_dict()) if as_json else claim.describe())
 
 
 @commands.command()

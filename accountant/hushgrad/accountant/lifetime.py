@@ -43,8 +43,13 @@ class CommittedRun:
             )
 
 
-def together(runs: Sequence[CommittedRun], *, delta: float) -> Claim:
+def together(runs: Sequence[CommittedRun], *, delta: float, delta_charged: float = 0.0) -> Claim:
     """Returns one claim for several runs of one data set.
+
+    Args:
+        runs: at least one.
+        delta: in (0, 1), of the whole.
+        delta_charged: what the imperfections of all runs take of it, as in `claims.from_schedule`.
 
     Raises:
         AccountantError: if there are none, or they differ in sampling or adjacency: a claim names one of each.
@@ -61,7 +66,9 @@ def together(runs: Sequence[CommittedRun], *, delta: float) -> Claim:
             "by what was released, so the claims of the runs add up instead"
         )
     groups = [group for run in runs for group in run.groups]
-    return claims.from_schedule(groups, sampling=runs[0].sampling, adjacency=runs[0].adjacency, delta=delta)
+    return claims.from_schedule(
+        groups, sampling=runs[0].sampling, adjacency=runs[0].adjacency, delta=delta, delta_charged=delta_charged
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,12 @@ class RecordClaim:
 
 
 def of_record(
-    clients: Mapping[str, Sequence[RoundGroup]], *, sampling: Sampling, adjacency: Adjacency, delta: float
+    clients: Mapping[str, Sequence[RoundGroup]],
+    *,
+    sampling: Sampling,
+    adjacency: Adjacency,
+    delta: float,
+    delta_charged: float = 0.0,
 ) -> RecordClaim:
     """Returns the claim for a record whose copies sit at all of these clients.
 
@@ -97,6 +109,7 @@ def of_record(
         sampling: of all of them.
         adjacency: of all of them: every copy is added, removed or replaced at once.
         delta: in (0, 1), of each of the claims.
+        delta_charged: what the imperfections of all clients take of it, as in `claims.from_schedule`.
 
     Reference:
         Vadhan and Zhang, "Concurrent Composition Theorems for Differential Privacy", arXiv 2207.08335.
@@ -109,7 +122,9 @@ def of_record(
     _validate.count("the number of clients", len(clients))
 
     def claim(groups: Sequence[RoundGroup]) -> Claim:
-        return claims.from_schedule(groups, sampling=sampling, adjacency=adjacency, delta=delta)
+        return claims.from_schedule(
+            groups, sampling=sampling, adjacency=adjacency, delta=delta, delta_charged=delta_charged
+        )
 
     per_client = {name: claim(groups) for name, groups in clients.items()}
     return RecordClaim(claim([group for groups in clients.values() for group in groups]), per_client)
