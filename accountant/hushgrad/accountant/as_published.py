@@ -1,7 +1,7 @@
 """Procedure C.4 and the paper's tables read exactly as they were published, slips included; never a source of claims.
 
 Three slips matter for the numbers: C.4 starts from gamma = 2 and its stop test is signed, so it makes one update and
-keeps a gamma that is 12 to 26 % too large; the tables were computed with sigma = sqrt(2 ln(1/delta) / epsilon), without
+keeps a gamma that is 7 to 27 % too large; the tables were computed with sigma = sqrt(2 ln(1/delta) / epsilon), without
 the epsilon in the numerator of (12); C.4 scans s = 1, 2, ... and gives up at the first failure. `procedure` is the
 repaired one.
 
