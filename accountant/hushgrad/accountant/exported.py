@@ -102,7 +102,7 @@ def read(document: Any) -> Exported:
         found.rows = number
         try:
             _follow(found, number, row)
-        except (KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, struct.error) as error:
             found.faults.append(f"row {number} cannot be read: {type(error).__name__}: {error}")
     if not found.rows:
         found.faults.append("there is no row; the first one says whose ledger it is")

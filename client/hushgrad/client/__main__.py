@@ -4,10 +4,10 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
-from hushgrad.client import log, texts
+from hushgrad.client import texts
 from hushgrad.client.errors import ClientError
 
 _PATH = click.Path(path_type=Path, dir_okay=False)
@@ -18,10 +18,20 @@ def _options(default_config: str) -> Callable[[Callable[..., Any]], Callable[...
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
-        def guarded(*, log_format: log.LogFormat, **arguments: Any) -> None:
-            log.configure(log_format)
+        def guarded(*, log_format: Literal["console", "json"], **arguments: Any) -> None:
             try:
+                from hushgrad.client import log  # imported here: it may be missing, and that is one line, too
+
+                log.configure(log_format)
                 function(**arguments)
+            except ModuleNotFoundError as error:
+                missing = (error.name or "").partition(".")[0]
+                if missing in ("", "hushgrad"):
+                    raise
+                click.echo(
+                    f"hushgrad-client: this needs the package {missing}: pip install 'hushgrad[client]'", err=True
+                )
+                sys.exit(1)
             except OSError as error:
                 click.echo(f"hushgrad-client: {error.filename or 'the system'}: {error.strerror or error}", err=True)
                 sys.exit(1)
