@@ -8,6 +8,7 @@ import click
 VERBS = {
     "demo": "One server, five clients, one private model, on this machine.",
     "new": "Write the files that a federation on your own data starts from.",
+    "plot": "Draw what a plan of the accountant asks for in noise and bytes.",
     "split": "Cut one table into a test set and disjoint parts for clients.",
 }
 """Verb and one line of help, so that --help imports nothing."""

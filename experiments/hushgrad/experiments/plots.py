@@ -1,8 +1,9 @@
-"""The demo's two pictures. Numbers in, .png files out."""
+"""Pictures: the demo's two, and the accountant's plans. Numbers in, .png files out."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 
@@ -10,6 +11,9 @@ mpl.use("Agg")  # no window, whatever the machine offers
 
 from matplotlib import pyplot as plt
 from matplotlib.ticker import PercentFormatter
+
+if TYPE_CHECKING:
+    from hushgrad.experiments.frontier import Frontier
 
 _INK = "#1f2933"
 _GREY = "#7b8794"
@@ -128,3 +132,53 @@ def privacy(
 def _title(axes: Any, title: str, subtitle: str) -> None:
     axes.set_title(title, pad=24, fontsize=12)
     axes.text(0, 1.03, subtitle, transform=axes.transAxes, color=_GREY, fontsize=9)
+
+
+def frontier(path: Path, frontiers: Sequence["Frontier"]) -> None:
+    """Draws plans of the accountant, one line each.
+
+    Left, noise multiplier by sample size, with the paper's epsilon at a point where it may be shown. Right, the noise
+    that all rounds together leave in the mean gradient, by megabytes sent, or by rounds where these are not known.
+    """
+    with plt.rc_context(_STYLE):
+        figure, (noise, result) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+        in_bytes = all(line.megabytes is not None for line in frontiers)
+        for line, color in zip(frontiers, itertools.cycle((_BLUE, _ORANGE, _RED, _GREY, _INK)), strict=False):
+            style: Any = {"color": color, "marker": "o", "markersize": 4, "linewidth": 1.6}
+            noise.plot(line.sample_sizes, line.noise_multipliers, label=line.label, **style)
+            for size, sigma, epsilon in zip(
+                line.sample_sizes, line.noise_multipliers, line.paper_epsilons, strict=True
+            ):
+                if epsilon is not None:
+                    noise.annotate(
+                        f"paper: {epsilon:.2g}",
+                        (size, sigma),
+                        xytext=(6, -4),
+                        textcoords="offset points",
+                        va="top",
+                        fontsize=8,
+                        color=color,
+                    )
+            across = line.megabytes if in_bytes and line.megabytes is not None else line.rounds
+            result.plot(across, line.total_noise, **style)
+            for place, (x, y, size) in enumerate(zip(across, line.total_noise, line.sample_sizes, strict=True)):
+                if place in (0, len(across) - 1):
+                    result.annotate(
+                        f"s = {size}", (x, y), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8
+                    )
+        for axes in (noise, result):
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.margins(x=0.1, y=0.15)
+        noise.set_xlabel("sample size s (each plan computes the same number of gradients)")
+        noise.set_ylabel("noise multiplier, for each round")
+        noise.set_title("What every round asks for", fontsize=11)
+        result.set_xlabel("megabytes sent by one client" if in_bytes else "rounds")
+        result.set_ylabel("noise in the mean of all gradients / clip norm")
+        result.set_title("What is left of it in the result", fontsize=11)
+        noise.legend(loc="upper left", frameon=False, fontsize=8)
+        if any(epsilon is not None for line in frontiers for epsilon in line.paper_epsilons):
+            note = "paper: Theorem 2's epsilon at this noise, where it is true"
+            noise.text(0.98, 0.02, note, transform=noise.transAxes, ha="right", fontsize=8, color=_GREY)
+        figure.savefig(path)
+        plt.close(figure)
