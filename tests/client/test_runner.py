@@ -11,9 +11,10 @@ import grpc
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hushgrad.client import delay, dpsgd, ledger, retry, store
+from hushgrad.client import delay, dpsgd, events, ledger, retry, store, watcher
 from hushgrad.client.errors import ConflictError, InputError
 from hushgrad.client.ledger import Ledger, LedgerWriteError
+from hushgrad.client.messages import ServerState
 from hushgrad.client.runner import Outcome, Runner
 from hushgrad.client.session import Facts
 from hushgrad.client.stream import RandomStream
@@ -99,6 +100,20 @@ def stop_when(runner: Runner, condition: Any) -> None:
         runner.stop()
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def test_a_newer_model_is_taken_only_when_the_core_hears_of_it(
+    tmp_path: Path, server: FakeServer, address: str
+) -> None:
+    # The news of a version come as two events, and after the first the core may still order a round from the old one.
+    with make_book(tmp_path, server) as book:
+        runner = make_runner(server, address, book, Training())
+        runner._model = (1, b"old")
+        steps = runner._translate(watcher.ModelReceived(ServerState(1, 2, 2), 2, b"new", False))
+        assert next(steps) == events.ServerSeen(ServerState(1, 2, 2))
+        assert runner._model == (1, b"old")
+        assert next(steps) == events.ModelArrived(2)
+        assert runner._model == (2, b"new")
 
 
 def test_a_run_seals_every_round_once_and_ends_with_the_federation(

@@ -8,7 +8,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,28 +163,33 @@ class Runner:
             except queue.Empty:
                 event = events.Tick()
 
-    def _translate(self, happened: Event | watcher.Seen | _Crashed) -> list[Event]:
+    def _translate(self, happened: Event | watcher.Seen | _Crashed) -> Iterator[Event]:
+        """Yields events one at a time: what the core orders after the first must find the model that it knows of."""
         match happened:
             case _Crashed(error=error):
                 raise error
             case watcher.WatchFailed(error=error):
-                if isinstance(error, FaultError):
-                    return [events.CallRefused(str(error))]
-                raise error
+                if not isinstance(error, FaultError):
+                    raise error
+                yield events.CallRefused(str(error))
             case watcher.ModelReceived(server=server, version=version, model=model):
                 if version == 0:
                     commitment.check_initial_model(self._terms, model)
+                yield events.ServerSeen(server)
                 if self._model is None or version > self._model[0]:
                     self._model = (version, model)
                 self._log.info("model_received", version=version)
-                return [events.ServerSeen(server), events.ModelArrived(version)]
+                yield events.ModelArrived(version)
             case watcher.StateSeen(server=server):
-                return [events.ServerSeen(server)]
+                yield events.ServerSeen(server)
             case watcher.ServerGoesAway(server=server, retry_after_seconds=wait):
-                return [events.ServerSeen(server), events.GoingAway(wait)]
+                yield events.ServerSeen(server)
+                yield events.GoingAway(wait)
             case watcher.FederationEnded(server=server, final_version=version):
-                return [events.ServerSeen(server), events.RunEnded(version)]
-        return [happened]
+                yield events.ServerSeen(server)
+                yield events.RunEnded(version)
+            case _:
+                yield happened
 
     def _carry_out(self, action: events.Action) -> None:
         match action:
