@@ -17,15 +17,16 @@ MAY_IMPORT = {
     "accountant": {"accountant"},
     "server": {"server", "wire", "v1"},
     "client": {"client", "accountant", "wire", "v1"},
+    "conformance": {"conformance", "experiments", "client", "server", "wire", "v1"},
     "experiments": {"experiments", "cli", "client", "server", "accountant", "wire", "v1"},
-    "cli": {"experiments", "cli", "client", "server", "accountant", "wire", "v1"},
+    "cli": {"experiments", "cli", "conformance", "client", "server", "accountant", "wire", "v1"},
 }
 SOURCE_ROOTS = {
     "protos": {"v1", "wire"},
     "accountant": {"accountant"},
     "client": {"client"},
     "server": {"server"},
-    "experiments": {"experiments", "cli"},
+    "experiments": {"experiments", "cli", "conformance"},
 }
 # Generators whose output an attacker can predict or repeat, and frameworks that bring one along.
 FORBIDDEN_AT_THE_DATA = ("numpy.random", "random", "torch", "jax", "ray", "scipy.stats")

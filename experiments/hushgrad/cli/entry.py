@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import click
 
 VERBS = {
+    "conformance": "Judge a client or a server that somebody wrote from the contract.",
     "demo": "One server, five clients, one private model, on this machine.",
     "new": "Write the files that a federation on your own data starts from.",
     "plot": "Draw what a plan of the accountant asks for in noise and bytes.",
