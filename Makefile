@@ -10,7 +10,7 @@ BENCH_PIP := .bench-env/bin/python -m pip --disable-pip-version-check -qq
 DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 
-.PHONY: help demo test lint lint-code lint-contract lint-deploy format stubs bench bench-env constraints clean
+.PHONY: help demo test lint lint-code lint-contract lint-deploy interop format stubs bench bench-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -33,14 +33,18 @@ lint-code: $(DEV_READY)
 	@echo "lint: code is formatted, typed and clean"
 
 lint-contract: $(DEV_READY)
-	@cd protos && ../$(BIN)/buf lint
-	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider tests/protos/test_stubs.py tests/repository
+	@cd protos && ../$(BIN)/buf lint && ../$(BIN)/buf breaking --against buf-image.binpb
+	@$(BIN)/python -m pytest -q --no-header -p no:cacheprovider tests/protos/test_stubs.py tests/protos/test_image.py \
+		tests/repository
 	@echo "lint: contract, stubs and imports hold"
 
 lint-deploy: $(DEV_READY)
 	@$(BIN)/hadolint --config deploy/hadolint.yaml deploy/*.Dockerfile
 	@$(BIN)/docker-compose --file docker-compose.yml config --quiet
 	@echo "lint: container files hold"
+
+interop: $(DEV_READY) ## Let our client, the minimal one and the Node.js one learn together and alone (needs Node.js)
+	@$(BIN)/python examples/interop.py $(ARGS)
 
 format: $(DEV_READY) ## Format the code and repair what can be repaired
 	@$(BIN)/ruff check --fix --quiet || true

@@ -315,6 +315,8 @@ const sum = (list) => list.reduce((total, value) => total + value, 0);
 function readTable(file) {
   const [, ...lines] = fs.readFileSync(file, "utf8").trim().split("\n");
   const rows = lines.map((line) => line.split(",").map(Number));
+  const odd = rows.findIndex((row) => !row.every(Number.isFinite));
+  if (odd >= 0) fail(`line ${odd + 2} of ${file} must hold finite numbers only`);
   return { features: rows.map((row) => Float64Array.from(row.slice(0, -1))), labels: rows.map((row) => row.at(-1)) };
 }
 
