@@ -9,8 +9,8 @@ _DISCRETISATION = 1e-3
 """Relative; two grids of losses may differ by about so much."""
 
 
-def _epsilon(groups, *, sampling="poisson", delta=1e-5):
-    return accountant.from_schedule(groups, sampling=sampling, adjacency="add-remove", delta=delta).epsilon
+def _epsilon(groups, *, sampling="poisson", adjacency="add-remove", delta=1e-5):
+    return accountant.from_schedule(groups, sampling=sampling, adjacency=adjacency, delta=delta).epsilon
 
 
 def _random_rounds(seed):
@@ -39,16 +39,52 @@ def test_more_exposure_never_costs_less(seed):
         assert epsilon >= base * (1 - _DISCRETISATION), what
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
-def test_splitting_merging_and_reordering_change_nothing_but_the_last_digits(sampling):
+def test_the_same_holds_in_every_mode(sampling, adjacency, seed):
+    q, sigma, rounds = _random_rounds(100 + seed)
+    mode = {"sampling": sampling, "adjacency": adjacency}
+    base = _epsilon([RoundGroup(q, sigma, rounds)], **mode)
+
+    worse = [
+        _epsilon([RoundGroup(q, sigma, rounds + max(1, rounds // 10))], **mode),
+        _epsilon([RoundGroup(min(0.9, 1.1 * q), sigma, rounds)], **mode),
+        _epsilon([RoundGroup(q, 0.9 * sigma, rounds)], **mode),
+        _epsilon([RoundGroup(q, sigma, rounds)], **mode, delta=2e-6),
+    ]
+
+    for epsilon in worse:
+        assert epsilon >= base * (1 - _DISCRETISATION)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_fixed_is_never_below_poisson_and_replaced_never_below_removed(seed):
+    q, sigma, rounds = _random_rounds(200 + seed)
+    group = [RoundGroup(q, sigma, rounds)]
+    poisson, fixed = (_epsilon(group, sampling=sampling) for sampling in ("poisson", "fixed"))
+    poisson_replaced, fixed_replaced = (
+        _epsilon(group, sampling=sampling, adjacency="replace-one") for sampling in ("poisson", "fixed")
+    )
+
+    low = 1 - _DISCRETISATION
+    assert fixed >= low * poisson
+    assert fixed_replaced >= low * poisson_replaced >= low**2 * poisson
+    assert fixed_replaced >= low * fixed
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+def test_splitting_merging_and_reordering_change_nothing_but_the_last_digits(sampling, adjacency):
     q, sigma = 0.05, 2.0
     other = RoundGroup(0.1, 4.0, 20)
-    whole = _epsilon([RoundGroup(q, sigma, 100), other], sampling=sampling)
+    mode = {"sampling": sampling, "adjacency": adjacency}
+    whole = _epsilon([RoundGroup(q, sigma, 100), other], **mode)
 
     split = [RoundGroup(q, sigma, 1), other, RoundGroup(q, sigma, 60), RoundGroup(q, sigma, 39)]
 
-    for order in (split, split[::-1], split[2:] + split[:2]):
-        assert _epsilon(order, sampling=sampling) == pytest.approx(whole, rel=_DISCRETISATION)
+    assert _epsilon(split, **mode) == pytest.approx(whole, rel=_DISCRETISATION)
+    assert _epsilon(split[::-1], **mode) == pytest.approx(whole, rel=_DISCRETISATION)
 
 
 def test_nothing_released_costs_nothing():

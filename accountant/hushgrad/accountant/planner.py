@@ -88,6 +88,8 @@ def plan(
     """
     _validate.count("records", records)
     _validate.count("grad_computations", grad_computations)
+    _validate.positive("epsilon", epsilon)
+    _validate.delta("delta", delta)
     if parameters is not None:
         _validate.count("parameters", parameters)
     largest = records - 1 if sampling == "fixed" else records
