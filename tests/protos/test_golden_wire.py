@@ -17,7 +17,7 @@ WORKED = json.loads((GOLDEN / "header.json").read_text())
 
 
 def message_class(name: str):
-    """Finds the class by the longest prefix of a file's name: `WatchModelsResponse.published` is a choice of a oneof."""
+    """Finds the class by a file's name; `WatchModelsResponse.published` is one choice of that message's oneof."""
     known = {descriptor.full_name for descriptor in GENERATOR["descriptors"]()}
     full = f"hushgrad.v1.{name}"
     full = full if full in known else full.rpartition(".")[0]

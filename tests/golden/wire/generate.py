@@ -1,4 +1,4 @@
-"""Writes the golden wire files: every message of hushgrad.v1 as JSON and as bytes, and one worked header with its chain.
+"""Writes the golden wire files: every message of hushgrad.v1 as JSON and as bytes, and worked headers with their chain.
 
 Usage: python tests/golden/wire/generate.py. Run once for every new message; files that exist are never written again,
 because what other languages' tests read must not move. Values are made from field numbers, so that any two fields of a
@@ -8,11 +8,7 @@ message differ: numbers are beyond 2^32 where the type allows it, and every enum
 import hashlib
 import json
 import struct
-import sys
 from pathlib import Path
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[2] / "protos"))
 
 import google_crc32c
 from google.protobuf import json_format
@@ -21,6 +17,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hushgrad.v1 import common_pb2, membership_pb2, models_pb2, status_pb2, terms_pb2, updates_pb2
 
+HERE = Path(__file__).resolve().parent
 MODULES = (common_pb2, terms_pb2, membership_pb2, updates_pb2, models_pb2, status_pb2)
 
 
