@@ -249,6 +249,24 @@ def test_an_answer_says_which_condition_leaves_no_epsilon():
     assert "11" in {condition.name for condition in large_samples.failed}
 
 
+def test_far_out_numbers_are_answered_or_refused_and_nothing_else():
+    generator = random.Random(7)
+    refused = 0
+    for _ in range(300):
+        records = int(10 ** generator.choice([0.0, 1.0, 6.0, 15.0, 300.0, generator.uniform(0, 12)]))
+        size = generator.choice([1, records, max(1, records // 2), int(10 ** generator.uniform(0, 6))])
+        setting = {"records": records, "delta": generator.choice([5e-324, 1e-300, 1e-9, 0.5, 1 - 1e-16])}
+        noise_multiplier = generator.choice([None, 10 ** generator.uniform(-320, 308), 10 ** generator.uniform(-3, 3)])
+        epsilon = generator.choice([None, 10 ** generator.uniform(-320, 308), 10 ** generator.uniform(-3, 3)])
+        try:
+            found = sizes.constant(size, size * int(10 ** generator.choice([0.0, 3.0, 200.0])))
+            theorem2_answer.answer(found, epsilon=epsilon, noise_multiplier=noise_multiplier, **setting)
+            theorem2_inverse.smallest(found, **setting)
+        except AccountantError:
+            refused += 1
+    assert 50 < refused < 290  # both happen
+
+
 _GOOD = {"records": 1000, "epsilon": 0.5, "delta": 1e-5, "noise_multiplier": 8.0}
 
 

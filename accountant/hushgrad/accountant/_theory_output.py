@@ -67,7 +67,11 @@ def show(values: dict[str, Any], *, as_json: bool, found: Verdict | None) -> Non
 def _outcome(side: dict[str, Any]) -> str:
     if side["rhs"] is None:
         return "no epsilon left"
-    return "holds" if side["holds"] else "FAILS"
+    outcome = "holds" if side["holds"] else "FAILS"
+    if side.get("epsilon_from") is None:
+        return outcome
+    to = "" if side["epsilon_to"] is None or math.isinf(side["epsilon_to"]) else f" to {short(side['epsilon_to'])}"
+    return f"{outcome} (for epsilon from {short(side['epsilon_from'])}{to})"
 
 
 def plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from hushgrad.accountant import _validate, theorem2
+from hushgrad.accountant import _theory_validate, theorem2
 from hushgrad.accountant.errors import AccountantError
 from hushgrad.accountant.sizes import SampleSizes
 
@@ -82,7 +82,7 @@ def iterate(
     Reference: C.4, steps 1 to 5.
     """
     sizes.check_fits(records)
-    _validate.delta("delta", delta)
+    _theory_validate.delta(delta)
     N, K = records, sizes.grad_computations
     A = sizes.theta**2 * sizes.mean * K / N**2
     trace = [2.0]
@@ -177,7 +177,7 @@ def table_reading(sizes: SampleSizes, *, records: int, noise_multiplier: float |
     found = iterate(sizes, records=records, delta=delta, stop="signed", noise_of=dropped_noise)
     if noise_multiplier is None:
         return TableReading(found.gamma, found.alpha_bar, found.epsilon, found.noise_multiplier)
-    sigma = _validate.positive("noise_multiplier", noise_multiplier)
+    sigma = _theory_validate.noise_multiplier(noise_multiplier)
     epsilon = 2 * -math.log(delta) / sigma**2
     return TableReading(found.gamma, epsilon * records / (found.gamma * sizes.grad_computations), epsilon, sigma)
 
@@ -188,6 +188,6 @@ def paper_delta(records: int) -> float:
     Raises:
         AccountantError: if N < 2, where 1/N is no delta.
     """
-    if _validate.count("records", records) < 2:
+    if _theory_validate.records(records) < 2:
         raise AccountantError(f"records must be at least 2 where delta is 1/N, found {records}")
     return 1 / records

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from hushgrad.accountant import _validate
+from hushgrad.accountant import _theory_validate, _validate
 from hushgrad.accountant.claims import RoundGroup
 from hushgrad.accountant.errors import AccountantError
 from hushgrad.accountant.theorem2 import Condition, compare
@@ -52,7 +52,7 @@ def log_moment(order: int, *, sampling_probability: float, noise_multiplier: flo
     if _validate.count("order", order) > MAX_ORDER:
         raise AccountantError(f"order must be at most {MAX_ORDER}, found {order}")
     q = _validate.probability("sampling_probability", sampling_probability)
-    sigma = _validate.positive("noise_multiplier", noise_multiplier)
+    sigma = _theory_validate.noise_multiplier(noise_multiplier)
     n = order + 1
     if q == 1:
         return n * order / (2 * sigma**2)
@@ -84,8 +84,8 @@ def lemma1_premises(order: int, *, sample_size: int, records: int, noise_multipl
         AccountantError: if a value is not allowed, or s > N. (At s = N a premise fails for every sigma.)
     """
     _validate.count("order", order)
-    _validate.positive("noise_multiplier", noise_multiplier)
-    if _validate.count("sample_size", sample_size) > _validate.count("records", records):
+    _theory_validate.noise_multiplier(noise_multiplier)
+    if _validate.count("sample_size", sample_size) > _theory_validate.records(records):
         raise AccountantError(f"sample_size must be at most {records}, the number of records, found {sample_size}")
     sigma = noise_multiplier
     r0 = sample_size * sigma / records
@@ -132,7 +132,7 @@ def epsilon(groups: Sequence[RoundGroup], *, delta: float) -> Spent:
 
     Reference: Abadi et al., Theorem 2; (20) with the minimum over lambda.
     """
-    L = -math.log(_validate.delta("delta", delta))
+    L = -math.log(_theory_validate.delta(delta))
     if not groups:
         return Spent(0.0, 1)
 
@@ -160,7 +160,7 @@ def epsilon_by_lemma1(phases: Sequence[tuple[int, int, float]], *, records: int,
     Returns:
         None if the premises fail for every order.
     """
-    L = -math.log(_validate.delta("delta", delta))
+    L = -math.log(_theory_validate.delta(delta))
 
     def spent(order: int) -> float:
         total = 0.0

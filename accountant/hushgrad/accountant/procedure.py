@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hushgrad.accountant import _validate, sizes, theorem2, theorem2_inverse
+from hushgrad.accountant import _theory_validate, _validate, sizes, theorem2, theorem2_inverse
 from hushgrad.accountant.claims import RoundGroup
 from hushgrad.accountant.errors import AccountantError, BudgetError
 from hushgrad.accountant.sizes import SampleSizes
@@ -35,7 +35,7 @@ class Phase:
         for size, rounds in self.runs:
             _validate.count("every sample size", size)
             _validate.count("every number of rounds", rounds)
-        _validate.positive("noise_multiplier", self.noise_multiplier)
+        _theory_validate.noise_multiplier(self.noise_multiplier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ def plan(
 
     Reference: C.4.
     """
-    _validate.positive("epsilon_allowed", epsilon_allowed)
-    _validate.delta("delta", delta)
-    K = _validate.count("grad_computations", grad_computations)
-    N = _validate.count("records", records)
+    _theory_validate.epsilon("epsilon_allowed", epsilon_allowed)
+    _theory_validate.delta(delta)
+    K = _theory_validate.grad_computations(grad_computations)
+    N = _theory_validate.records(records)
     if noise_multiplier is not None:
-        _validate.positive("noise_multiplier", noise_multiplier)
+        _theory_validate.noise_multiplier(noise_multiplier)
     _check_falling(earlier, noise_multiplier)
     before = tuple((size, float(rounds)) for phase in earlier for size, rounds in phase.runs)
 
@@ -137,12 +137,16 @@ def plan(
         low, high = (middle, high) if report(with_fraction(middle)) else (low, middle)
     largest_valid = low
     # Whole rounds move theta a little: step down until all of it holds again.
-    for size in range(largest_valid, smallest_valid - 1, -1):
+    size = largest_valid
+    while size >= smallest_valid:
         own = sizes.whole_rounds(size, K)
         every = SampleSizes((*before, *own.runs))
         found = report(every)
         if found:
             return Plan(Phase(own.schedule(), found.noise_multiplier), (smallest_valid, largest_valid), every, found)
+        # Of all sizes with the same number of rounds the smallest is the best.
+        evener = -(-K // -(-K // size))
+        size = evener if evener < size else size - 1
     raise BudgetError(
         f"no sample size keeps Theorem 2 within epsilon {epsilon_allowed:g} once rounds are whole",
         requested=(answer(with_fraction(best))[0], delta),

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hushgrad.accountant import _validate
+from hushgrad.accountant import _theory_validate, _validate
 from hushgrad.accountant.errors import AccountantError
 
 MAX_ROUNDS = 10_000_000
@@ -30,8 +30,13 @@ class SampleSizes:
         if not self.runs:
             raise AccountantError("a sample size sequence must have at least one round, found none")
         for size, rounds in self.runs:
-            _validate.count("every sample size", size)
+            _validate.real("every sample size", _validate.count("every sample size", size))
             _validate.positive("every number of rounds", rounds)
+        if self.grad_computations > _theory_validate.LARGEST_GRAD_COMPUTATIONS:
+            raise AccountantError(
+                f"sample sizes must add up to at most {float(_theory_validate.LARGEST_GRAD_COMPUTATIONS):g}, found "
+                f"{self.grad_computations:.3g}"
+            )
 
     @property
     def rounds(self) -> float:
@@ -69,8 +74,7 @@ class SampleSizes:
         Raises:
             AccountantError: if some s_i > N, or N is not a whole number >= 1.
         """
-        _validate.real("records", records)
-        if self.largest > _validate.count("records", records):
+        if self.largest > _theory_validate.records(records):
             raise AccountantError(f"a sample size must be 1 to {records}, the number of records, found {self.largest}")
 
 

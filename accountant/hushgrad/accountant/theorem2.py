@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hushgrad.accountant import _validate
+from hushgrad.accountant import _theory_validate, _validate
 from hushgrad.accountant.errors import AccountantError
 from hushgrad.accountant.sizes import SampleSizes
 
@@ -144,7 +144,7 @@ def gamma(sigma: float, x: float, proof: Proof = "printed") -> float:
     not: it starts outside the branch when x/2 >= h(sigma).)
 
     Args:
-        sigma: > 0.
+        sigma: 1e-3 to 1e9, as everywhere here.
         x: epsilon N / K > 0.
 
     Reference: Theorem 2; (52).
@@ -152,7 +152,7 @@ def gamma(sigma: float, x: float, proof: Proof = "printed") -> float:
     >>> round(gamma(5.0, 0.1), 6)
     4.938505
     """
-    _validate.positive("sigma", sigma)
+    _theory_validate.noise_multiplier(sigma)
     _validate.positive("x", x)
     high = min(x / 2, largest_alpha(sigma, proof))  # the bound is at least 2
     low = high / 2
@@ -201,8 +201,8 @@ def evaluate(
     """
     sizes.check_fits(records)
     _validate.positive("epsilon", epsilon)
-    _validate.delta("delta", delta)
-    sigma = _validate.positive("noise_multiplier", noise_multiplier)
+    _theory_validate.delta(delta)
+    sigma = _theory_validate.noise_multiplier(noise_multiplier)
     N, K, mean, theta = records, sizes.grad_computations, sizes.mean, sizes.theta
     found = gamma(sigma, epsilon * N / K, proof)
     needed = noise_at_equality(epsilon, delta)

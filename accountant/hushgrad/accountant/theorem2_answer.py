@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from hushgrad.accountant import _validate, as_published, theorem2, theorem2_inverse
+from hushgrad.accountant import _theory_validate, as_published, theorem2, theorem2_inverse
 from hushgrad.accountant.errors import AccountantError
 from hushgrad.accountant.sizes import SampleSizes
 from hushgrad.accountant.theorem2 import Condition
@@ -62,11 +62,11 @@ def answer(
     Raises:
         AccountantError: if a value is not allowed.
     """
-    _validate.delta("delta", delta)
+    _theory_validate.delta(delta)
     if epsilon is not None:
-        _validate.positive("epsilon", epsilon)
+        _theory_validate.epsilon("epsilon", epsilon)
     if noise_multiplier is not None:
-        _validate.positive("noise_multiplier", noise_multiplier)
+        _theory_validate.noise_multiplier(noise_multiplier)
     allowed = theorem2_inverse.epsilon_range(sizes, records=records, delta=delta)
     point = _point(sizes, records, delta, epsilon, noise_multiplier)
     if point is None:

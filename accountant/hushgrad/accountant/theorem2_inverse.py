@@ -13,11 +13,11 @@ or monotone:
 import math
 from collections.abc import Callable
 
-from hushgrad.accountant import _validate, sizes, theorem2
+from hushgrad.accountant import _theory_validate, sizes, theorem2
 from hushgrad.accountant.sizes import SampleSizes
 from hushgrad.accountant.theorem2 import Proof
 
-LARGEST_SIGMA = 1e12
+_LARGEST_SIGMA = _theory_validate.NOISE_MULTIPLIERS[1]
 
 
 def epsilon_of_noise(sigma: float, delta: float) -> float:
@@ -38,7 +38,7 @@ def epsilon_of_rounds(sample_sizes: SampleSizes, *, records: int, sigma: float, 
 def epsilon_range(sample_sizes: SampleSizes, *, records: int, delta: float) -> tuple[float, float]:
     """Returns (low, high): (9) holds for low <= epsilon <= high and no other. Empty if low > high; high may be inf."""
     sample_sizes.check_fits(records)
-    L, m = -math.log(_validate.delta("delta", delta)), sample_sizes.largest / records
+    L, m = -math.log(_theory_validate.delta(delta)), sample_sizes.largest / records
     largest_x = 1 / (math.e * m)
     smallest_x = 2 * math.e * math.sqrt(m) / (1 - m) if m < 1 else math.inf
     low = 2 * L / (largest_x**2 - 2) if largest_x**2 > 2 else math.inf
@@ -59,7 +59,7 @@ def smallest_epsilon(
     Raises:
         AccountantError: if a value is not allowed.
     """
-    sigma = _validate.positive("noise_multiplier", noise_multiplier)
+    sigma = _theory_validate.noise_multiplier(noise_multiplier)
     low, high = epsilon_range(sample_sizes, records=records, delta=delta)
     found = max(
         epsilon_of_noise(sigma, delta), epsilon_of_rounds(sample_sizes, records=records, sigma=sigma, proof=proof)
@@ -76,7 +76,7 @@ def at_equality(
     a smaller one: see `smallest`.
     """
     sample_sizes.check_fits(records)
-    L = -math.log(_validate.delta("delta", delta))
+    L = -math.log(_theory_validate.delta(delta))
     A, a0 = _scales(sample_sizes, records)
     if a0 >= 1:
         return None
@@ -91,7 +91,7 @@ def at_equality(
         high = low
         while excess(high) <= 0:
             high *= 2
-            if high > LARGEST_SIGMA:
+            if high > _LARGEST_SIGMA:
                 return None
         return _with_lower_limit(_root(excess, low, high), sample_sizes, records, delta)
     high = low
@@ -113,14 +113,17 @@ def smallest(
     smallest. The epsilon for which the better of the two meets (11) is unique: more epsilon only leaves more choice.
 
     Returns:
-        (epsilon, sigma), or None if a0 >= 1. (9) holds at the answer unless its upper limit is lower.
+        (epsilon, sigma), or None if a0 is outside the branch for every sigma up to 1e9. (9) holds at the answer unless
+        its upper limit is lower.
     """
     sample_sizes.check_fits(records)
-    _validate.delta("delta", delta)
+    _theory_validate.delta(delta)
     A, a0 = _scales(sample_sizes, records)
     if a0 >= 1:
         return None
     best = _best_sigma(a0, proof)
+    if math.isinf(theorem2.gamma_bound(best, a0, proof)):
+        return None
 
     def excess(log_epsilon: float) -> float:
         epsilon = math.exp(log_epsilon)
@@ -160,10 +163,10 @@ def largest_sample_size(
         (s, T), or None if not even s = 1 meets them. Both sides of (9) and (11) are monotone in s, so bisection is
         exact.
     """
-    _validate.positive("epsilon", epsilon)
-    _validate.delta("delta", delta)
-    _validate.count("records", records)
-    K = _validate.count("grad_computations", grad_computations)
+    _theory_validate.epsilon("epsilon", epsilon)
+    _theory_validate.delta(delta)
+    _theory_validate.records(records)
+    K = _theory_validate.grad_computations(grad_computations)
     sigma = theorem2.noise_at_equality(epsilon, delta) if noise_multiplier is None else noise_multiplier
 
     def fits(size: int) -> bool:
@@ -192,8 +195,8 @@ def _best_sigma(a0: float, proof: Proof) -> float:
     high = 2.0
     while math.isinf(theorem2.gamma_bound(high, a0, proof)) or _slope(high, a0, proof) < 0:
         high *= 2
-        if high > LARGEST_SIGMA:
-            return high
+        if high > _LARGEST_SIGMA:
+            return _LARGEST_SIGMA
     low = high / 1024
     while high - low > 1e-9 * high:
         middle = (low + high) / 2

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from hushgrad.accountant import _validate, theorem2
+from hushgrad.accountant import _theory_validate, theorem2
 from hushgrad.accountant.errors import AccountantError
 from hushgrad.accountant.sizes import SampleSizes
 from hushgrad.accountant.theorem2 import Condition, Proof
@@ -123,8 +123,8 @@ def smallest_epsilon(
     Reference: Theorem 3; (29), (32).
     """
     S1, S2, S3 = moments(sizes, records)
-    L = -math.log(_validate.delta("delta", delta))
-    sigma = _validate.positive("noise_multiplier", noise_multiplier)
+    L = -math.log(_theory_validate.delta(delta))
+    sigma = _theory_validate.noise_multiplier(noise_multiplier)
     T, r0 = sizes.rounds, sizes.largest * sigma / records
     rho, rho_hat = S1 * S3 / S2**2, S1**2 / S2
     # Below this sigma the exponentials overflow; the first premise has failed long before.
