@@ -17,6 +17,7 @@ import click
     help="Folder of all runs.",
 )  # fmt: skip
 @click.option("--keep-sealed", is_flag=True, help="Keep the sealed bytes of every update at the server.")
+@click.option("--chaos", is_flag=True, help="Kill a client and the server, lose and repeat calls, and audit the end.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json and nothing else.")
 @click.option("--prepare-only", is_flag=True, help="Write everybody's files and start nothing.")
 @click.option(
@@ -31,6 +32,7 @@ def command(
     name: str,
     runs_dir: Path,
     keep_sealed: bool,
+    chaos: bool,
     as_json: bool,
     prepare_only: bool,
     out: Path | None,
@@ -67,7 +69,7 @@ def command(
 
     from hushgrad.experiments import demo, summary
 
-    options = demo.Options(seed=seed, rounds=rounds, runs=runs_dir, name=name, keep_sealed=keep_sealed)
+    options = demo.Options(seed=seed, rounds=rounds, runs=runs_dir, name=name, keep_sealed=keep_sealed, chaos=chaos)
     console = Console(stderr=as_json, quiet=as_json)
     folder, found = demo.run(options, console)
     if as_json:

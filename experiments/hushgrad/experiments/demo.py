@@ -12,6 +12,7 @@ import numpy as np
 from hushgrad.client import errors as client_errors
 from hushgrad.client import ledger, report
 from hushgrad.experiments import (
+    chaos,
     demo_files,
     display,
     fetch,
@@ -46,6 +47,7 @@ class Options:
         runs: folder of all runs.
         name: of this run; empty: made from the time.
         keep_sealed: whether the server keeps the sealed bytes of every update.
+        chaos: whether processes are killed and calls lost and repeated on the way; see `chaos`.
     """
 
     seed: int
@@ -53,6 +55,7 @@ class Options:
     runs: Path
     name: str
     keep_sealed: bool
+    chaos: bool = False
 
 
 def run(options: Options, console: Console) -> tuple[Path, dict[str, Any]]:
@@ -72,7 +75,7 @@ def run(options: Options, console: Console) -> tuple[Path, dict[str, Any]]:
         seed=options.seed,
         rounds=options.rounds,
         states="../state",
-        keep_sealed=options.keep_sealed,
+        keep_sealed=options.keep_sealed or options.chaos,
     )
     for name in ("logs", "ledgers", "state"):
         (folder / name).mkdir()
@@ -84,13 +87,16 @@ def run(options: Options, console: Console) -> tuple[Path, dict[str, Any]]:
     )
     group = processes.Group(folder / "logs", processes.environment(folder / "state" / "home"))
     with processes.interruptible(), _ended_together(group):
-        outcome, reference_accuracy = _federate(folder, prepared, group, console)
+        outcome, reference_accuracy, trouble = _federate(folder, prepared, group, console, with_chaos=options.chaos)
     scores = Scores(
         final=_accuracy(prepared, outcome.final),
         averaged=_accuracy(prepared, outcome.averaged),
         reference=reference_accuracy,
     )
-    return folder, _conclude(folder, options, prepared, outcome, scores, started)
+    found = _conclude(folder, options, prepared, outcome, scores, started)
+    if trouble is not None:
+        _audit(folder, prepared, outcome, group, trouble, found, console)
+    return folder, found
 
 
 def _new_folder(options: Options) -> Path:
@@ -118,10 +124,30 @@ def _ended_together(group: processes.Group) -> Iterator[None]:
         group.stop()
 
 
+def _audit(
+    folder: Path,
+    prepared: Prepared,
+    outcome: fetch.Outcome,
+    group: processes.Group,
+    trouble: chaos.Plan,
+    found: dict[str, Any],
+    console: Console,
+) -> None:
+    """Shows that chaos changed nothing, and adds the sums to the summary."""
+    counts = next((event for source, event in group.events(1.0) if event.get("event") == "counts"), {})
+    audit = chaos.audit(folder, prepared.plan.participants, outcome.terms)
+    chaos.write(folder / "audit.csv", audit)
+    chaos.show(console, audit, trouble.killed, counts)
+    calls = {key: value for key, value in counts.items() if key != "event"}
+    found["chaos"] = {**audit.to_dict(), "killed": trouble.killed, "calls": calls}
+    (folder / "summary.json").write_text(json.dumps(found, indent=2) + "\n")
+
+
 def _federate(
-    folder: Path, prepared: Prepared, group: processes.Group, console: Console
-) -> tuple[fetch.Outcome, float]:
-    """Starts everybody, shows what happens, and returns how it ended and the accuracy without privacy."""
+    folder: Path, prepared: Prepared, group: processes.Group, console: Console, *, with_chaos: bool
+) -> tuple[fetch.Outcome, float, chaos.Plan | None]:
+    """Starts everybody, shows what happens, and returns how it ended, the accuracy without privacy, and what was done
+    to the processes on purpose."""
     participants = prepared.plan.participants
     configuration = folder / "configuration"
     board = Board(prepared.plan.request.rounds, {name: ClientView() for name in participants})
@@ -137,17 +163,31 @@ def _federate(
     group.wait(["server-init"], SETUP_SECONDS)
     group.start("server", "hushgrad.server", ["run", *config("server"), *json_log])
     address = _await_address(group, board)
-    at = ["--server", address]
+    watched = address
+    if with_chaos:
+        group.start("chaos", "hushgrad.experiments.chaos_proxy", ["--upstream", address, *chaos.RATES])
+        board.address = None
+        watched = _await_address(group, board)
+    at = ["--server", watched]
     group.start("evaluator", "hushgrad.client", ["evaluate", *config("evaluator"), *at, *json_log])
     group.wait([f"{name}-ledger" for name in participants], SETUP_SECONDS)
     for name in participants:
         group.start(name, "hushgrad.client", ["run", *config(name), *at, *json_log])
+    trouble: chaos.Plan | None = None
+    if with_chaos:
+        again = {
+            chaos.VICTIM: ("hushgrad.client", ["run", *config(chaos.VICTIM), *at, *json_log]),
+            "server": ("hushgrad.server", ["run", *config("server"), "--listen", address, *json_log]),
+        }
+        trouble = chaos.Plan(group, again, prepared.plan.request.rounds)
     watcher = fetch.Watcher(address, "demo")
     reference_accuracy: float | None = None
     meter = _Odometer(prepared)
     deadline = time.monotonic() + RUN_SECONDS + prepared.plan.request.rounds
     with display.Display(board, console, meter.reading, lambda: reference_accuracy) as screen:
-        while waiting := set(group.running()) & {*participants, "evaluator"}:
+        while (waiting := set(group.running()) & {*participants, "evaluator"}) or (trouble and trouble.away):
+            if trouble is not None:
+                trouble.act(board.version)
             for source, event in group.events(POLL_SECONDS):
                 board.apply(source, event)
             group.check()
@@ -165,7 +205,7 @@ def _federate(
     outcome = watcher.outcome(END_SECONDS)
     if reference_accuracy is None:
         reference_accuracy = reference.accuracy(prepared.train, prepared.test)
-    return outcome, reference_accuracy
+    return outcome, reference_accuracy, trouble
 
 
 def _await_address(group: processes.Group, board: Board) -> str:

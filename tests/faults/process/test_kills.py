@@ -17,7 +17,7 @@ from hushgrad.v1 import common_pb2
 from tests.faults import crowd
 from tests.faults.process.proxies import Proxy
 from tests.support.federations import make_terms, senders_of
-from tests.support.servers import Client, ServerProcess, configure, make_state
+from tests.support.servers import Client, ServerProcess, make_state
 
 pytestmark = pytest.mark.e2e
 
