@@ -100,4 +100,5 @@ $(DEV_READY): pyproject.toml constraints.txt
 	@$(call make_environment,.bench-env)
 	@echo "installing what we are measured against into .bench-env"
 	@$(BENCH_PIP) install -r benchmarks/peers.txt
+	@$(BENCH_PIP) install --no-deps opacus==1.6.0 # of which one file is used; it would bring PyTorch
 	@touch $@

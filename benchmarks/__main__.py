@@ -13,10 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import folding, harness, noise, sealing, serving, starting, training
+from benchmarks import accounting, folding, harness, noise, sealing, serving, starting, training
 from benchmarks.harness import Row, Unmeasured
 
 GROUPS = {
+    "accounting": accounting.figures,
     "noise": noise.figures,
     "training": training.figures,
     "sealing": sealing.figures,
