@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import grpc from "@grpc/grpc-js";
 import loader from "@grpc/proto-loader";
 import { Ledger, LedgerError, sha256 } from "./ledger.js";
-import { Noise, epsilon, sensitivity, update } from "./privacy.js";
+import { IMPERFECTION, Noise, epsilon, sensitivity, update } from "./privacy.js";
 
 const EXIT = { ENDED: 0, INPUT: 2, BUDGET: 3, PERSON: 5 };
 const FOR_A_PERSON = ["UNSPECIFIED", "CONFLICT", "STALE_SESSION", "UNKNOWN_PARTICIPANT", "WRONG_TERMS"];
@@ -135,9 +135,10 @@ class Client {
     const g = terms.grid_exponent;
     const scale = (own.noise_multiplier * own.clip_norm) / 2 ** g;
     this.noise = new Noise(scale);
-    const left = own.delta - (1 + Math.exp(own.epsilon)) * this.noise.distance * d * terms.final_version;
-    const cost = epsilon(terms.final_version, this.q, scale / sensitivity(own.clip_norm, g, d), left);
-    if (!(cost <= own.epsilon)) {
+    const cost = epsilon(terms.final_version, this.q, scale / sensitivity(own.clip_norm, g, d), 0.99 * own.delta);
+    // The rest of delta pays for what the noise differs from a perfect discrete Gaussian.
+    const imperfection = (1 + Math.exp(cost)) * IMPERFECTION * d * terms.final_version;
+    if (!(cost <= own.epsilon && imperfection <= 0.01 * own.delta)) {
       const text = `${terms.final_version} rounds may cost epsilon ${cost.toPrecision(4)}`;
       throw new Stop(EXIT.BUDGET, `${text}, the budget is ${own.epsilon}`);
     }

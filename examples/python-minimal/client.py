@@ -1,6 +1,7 @@
 """A whole hushgrad client after protos/README.md: private logistic regression. README.md says what it promises."""
 
-import functools, itertools, json, math, os, sqlite3, struct, sys, time
+import bisect, functools, itertools, json, math, os, secrets, sqlite3, struct, sys, time
+from decimal import Context, Decimal
 from hashlib import sha256
 
 import grpc
@@ -24,16 +25,13 @@ def crc32c(data):
     return ~functools.reduce(lambda crc, bit: crc >> 1 ^ 0x82F63B78 * ((crc ^ bit) & 1), bits, 0xFFFFFFFF) & 0xFFFFFFFF
 
 
-def uniform(count, bits):
-    return (np.frombuffer(os.urandom(8 * count), "<u8") >> np.uint64(64 - bits)).astype(np.int64)
-
-
-def gaussian_table(s):  # cumulative weights, in units of 2^-62, of the discrete Gaussian of scale s on -9.3 s .. 9.3 s
-    x = np.arange(-math.ceil(9.3 * s), math.ceil(9.3 * s) + 1)
-    weights = np.exp(-0.5 * (x / s) ** 2)
-    weights = np.rint(weights / weights.sum() * 2.0**62).astype(np.int64)
-    weights[len(x) // 2] += 2**62 - int(weights.sum())
-    return np.cumsum(weights)
+def gaussian(s):  # returns what draws from the discrete Gaussian of scale s, cut at 14 s, with weights of 200 bits
+    ratio = int(2**200 * (-Context(prec=90).divide(1, 2 * Decimal(s) ** 2)).exp(Context(prec=90)))  # exp(-1 / 2 s^2)
+    factors = itertools.accumulate(itertools.repeat(ratio * ratio >> 200), lambda f, g: f * g >> 200, initial=ratio)
+    steps = itertools.islice(factors, math.ceil(14 * s))  # exp(-(2 x + 1) / 2 s^2) for x = 0, 1, 2, ...
+    half = list(itertools.accumulate(steps, lambda weight, f: weight * f >> 200, initial=1 << 200))
+    table = list(itertools.accumulate(half[:0:-1] + half))
+    return lambda: bisect.bisect_right(table, secrets.randbelow(table[-1])) - len(table) // 2
 
 
 def epsilon(rounds, q, sigma, delta):  # Renyi divergences of integer order a: Mironov et al. 2019, section 3.3
@@ -58,8 +56,7 @@ class Client:
         answer = self.persist(lambda: terms.GetTerms(terms_pb2.GetTermsRequest(), timeout=10))
         self.me.terms_digest, self.terms = sha256(answer.terms).digest(), terms_pb2.Terms.FromString(answer.terms)
         self.check(self.own, self.terms.privacy, self.terms.grid_exponent, self.terms.final_version)
-        database = sqlite3.connect(os.path.join(folder, "ledger.db"), isolation_level=None, timeout=2)
-        self.sql = database.executescript(SETUP).connection.execute
+        self.sql = sqlite3.connect(f"{folder}/ledger.db", isolation_level=None).executescript(SETUP).connection.execute
         pinned, ledger_id = json.dumps([self.me.terms_digest.hex(), name, self.own], sort_keys=True), os.urandom(16)
         head_0 = sha256(b"hushgrad ledger" + ledger_id).digest()  # row 0 says what the ledger belongs to
         self.sql("INSERT OR IGNORE INTO ledger VALUES (0, -1, ?, ?, '', ?, 0)", (pinned, ledger_id, head_0))
@@ -72,14 +69,14 @@ class Client:
         fits &= 4 * self.d <= self.terms.limits.max_unary_bytes and own["sampler"] == "poisson" and 1 in asked.samplers
         fits &= len(self.X) <= own["records"] and 0 < self.q < 1 and own["clip_norm"] == asked.clip_norm
         if not (fits and asked.noise_multiplier_min <= own["noise_multiplier"] <= asked.noise_multiplier_max):
-            leave(2, f"data, configuration and terms do not fit together: {own}, {self.terms}")
+            leave(2, f"data, configuration and terms do not fit together: {own}, {str(asked).split()}")
         scale = own["noise_multiplier"] * own["clip_norm"] * 2.0**-g  # of the noise, in grid steps
         self.b = 2 ** math.ceil(math.log2(scale) / 2)  # noise is b X + Y, with Y of scale 1.7 b
-        self.tables = gaussian_table(math.sqrt(scale**2 / self.b**2 - 1.7**2)), gaussian_table(1.7 * self.b)
-        distance = (sum(map(len, self.tables)) * 2**-63 + 4e-15) * self.d * rounds  # of the noise from a perfect one
-        left = own["delta"] - (1 + math.exp(min(own["epsilon"], 700))) * distance
-        sensitivity = own["clip_norm"] * 2.0**-g * (1 + 1e-12) + math.sqrt(self.d) / 2  # of a record, in grid steps
-        if not (cost := epsilon(rounds, self.q, scale / sensitivity, left)) <= own["epsilon"]:
+        self.draw_x, self.draw_y = gaussian(math.sqrt(scale**2 / self.b**2 - 1.7**2)), gaussian(1.7 * self.b)
+        sensitivity = own["clip_norm"] * 2.0**-g * (1 + 1e-9) + math.sqrt(self.d) / 2  # of a record, in grid steps
+        cost = epsilon(rounds, self.q, scale / sensitivity, 0.99 * own["delta"])
+        imperfection = (1 + math.exp(min(cost, 700))) * 1e-23 * self.d * rounds  # of the noise: README.md
+        if not cost <= own["epsilon"] or imperfection > 0.01 * own["delta"]:
             leave(3, f"{rounds} rounds may cost epsilon {cost:.4g}, the budget is {own['epsilon']}")
 
     def persist(self, attempt):  # repeats it while it gives None or fails in a way that passes
@@ -141,14 +138,14 @@ class Client:
 
     def train(self, i):
         C, g, total = self.own["clip_norm"], self.terms.grid_exponent, np.zeros(self.d, np.int64)
-        for record in np.flatnonzero(uniform(len(self.X), 53) < int(self.q * 2**53)):  # each with probability q
+        for record in [j for j in range(len(self.X)) if secrets.randbits(53) < int(self.q * 2**53)]:  # Poisson
             x = np.append(self.X[record], 1.0)
             gradient = (0.5 + 0.5 * math.tanh(0.5 * float(x @ self.w)) - self.y[record]) * x
             norm = float(np.linalg.norm(gradient))
             if math.isfinite(norm):
                 total += np.rint(gradient * (C / max(C, norm)) * 2.0**-g).astype(np.int64)
-        x, y = (np.searchsorted(table, uniform(self.d, 62), "right") - len(table) // 2 for table in self.tables)
-        update = np.clip(total + self.b * x + y, -(2**31) + 1, 2**31 - 1).astype("<i4")
+        noise = np.array([self.b * self.draw_x() + self.draw_y() for _ in range(self.d)])
+        update = np.clip(total + noise, -(2**31) + 1, 2**31 - 1).astype("<i4")
         n, head = self.sql("SELECT n + 1, head FROM ledger ORDER BY n DESC LIMIT 1").fetchone()
         who, sigma = (b"HGUPDATE", 1, self.me.terms_digest, self.me.participant.encode()), self.own["noise_multiplier"]
         header = struct.pack("<8sI32s64sQIIddQ32sIQ", *who, i, 1, 1, sigma, C, n, head, 0, 4 * self.d)
@@ -173,17 +170,20 @@ class Client:
     def step(self):  # does the next thing that is to be done, or waits for news
         owed = self.sql("SELECT round, header, payload FROM ledger WHERE owed ORDER BY round LIMIT 1").fetchone()
         i = max(self.sql("SELECT MAX(round) + 1 FROM ledger").fetchone()[0], self.seen.entry_round)
-        ahead = self.terms.delay.max_delay if self.terms.delay.kind == 1 else 0  # to wait for longer is always allowed
+        k, rule, nominal = self.version, self.terms.delay, [*self.terms.sample_sizes]
+        sizes = (nominal + nominal[-1:] * i)[:i]  # s_0 .. s_(i-1)
+        square = (sum(sizes) / math.log(sum(sizes))) if sum(sizes) >= 3 else 0
+        permitted = k >= i or (k >= i - rule.max_delay, sum(sizes[k:]) ** 2 <= square, True)[rule.kind - 1]
         last = min(self.terms.final_version, self.seen.exit_round if self.seen.HasField("exit_round") else math.inf)
         if not self.me.session:
             self.join()
         elif owed and self.newest > self.after:
             self.send(*owed)
-        elif self.version < max(self.newest, 0):
+        elif k < max(self.newest, 0):
             self.persist(self.read)
         elif self.seen.state != membership_pb2.PARTICIPATION_STATE_ACTIVE and i < self.terms.final_version:
             self.call(self.members.Start, membership_pb2.StartRequest(caller=self.me, next_round=i))
-        elif i >= last or self.version < i - ahead:
+        elif i >= last or not permitted or i >= self.newest + self.terms.window:
             self.persist(self.read)
         elif self.newest > i + self.terms.window:  # too late to count: owe it no longer, and start anew
             self.call(self.members.Observe, membership_pb2.ObserveRequest(caller=self.me, exit_round=i))
