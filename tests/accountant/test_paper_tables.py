@@ -135,3 +135,16 @@ def test_the_first_sigma_of_table_4_belongs_to_no_whole_sample_size():
     assert largest[0] == other["largest_sample_size_at_what_theorem2_gives"]
     assert theorem2_inverse.epsilon_of_noise(19.2, 1e-4) == pytest.approx(other["epsilon_for_sigma_19.2"], rel=1e-9)
     assert math.isclose(float(paper_tables.ROWS[0].sigma), 19.29962)
+
+
+def test_the_page_about_the_paper_shows_these_numbers():
+    """Every row of docs/paper.md's table, from the same functions; the tight columns by the golden numbers above."""
+    page = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
+    for row in paper_tables.ROWS:
+        found = paper_tables.cells(row)
+        cells = (
+            f"| {row.table} | {row.sample_size} | {row.epsilon} | {row.sigma} | {found.published.epsilon:.5f} | "
+            f"{found.published_sigma} | {found.epsilon_at_sigma:.5f} | {found.repaired[0]:.5f} | "
+            f"{found.repaired[1]:.4f} | {found.largest_sample_size} | "
+        )
+        assert cells in page

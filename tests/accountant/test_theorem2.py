@@ -186,6 +186,18 @@ def test_more_noise_than_equality_asks_for_can_allow_a_smaller_epsilon():
     assert epsilon < theorem2_inverse.at_equality(found, records=5000, delta=1e-4)[0] / 8
 
 
+def test_the_smallest_epsilon_is_that_of_a_search_over_all_noise():
+    """Table 4's last row: the paper's way gives 1.774, more noise 1.711."""
+    found = sizes.constant(400, 50_000)
+
+    def epsilon_at(sigma):
+        return theorem2_inverse.smallest_epsilon(found, records=10_000, delta=1e-4, noise_multiplier=sigma)
+
+    searched = min(epsilon_at(1.5 + 0.001 * step) for step in range(10_000))
+    assert theorem2_inverse.smallest(found, records=10_000, delta=1e-4)[0] == pytest.approx(searched, rel=1e-6)
+    assert theorem2_inverse.at_equality(found, records=10_000, delta=1e-4)[0] > 1.03 * searched
+
+
 def test_condition_9_holds_exactly_inside_its_range():
     """Both limits bind: raising epsilon can break (9)."""
     found = sizes.constant(1000, 100_000)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from hushgrad.accountant import __main__ as entry
@@ -125,7 +126,7 @@ def test_as_published_takes_the_printed_digits_of_delta_as_one_over_n(run):
 
 def test_sizes_and_polynomial_describe_a_sequence(run):
     listed = _answer(run, "theorem2 --records 60000 --sizes 50x100,150x100 --delta 1e-6")
-    linear = _answer(run, "theorem2 --records 60000 --polynomial 1,1,200 --delta 1e-6")
+    linear = _answer(run, "theorem2 --records 60000 --polynomial 3,1,60 --delta 1e-6")
 
     assert (listed["theta"], listed["mean_sample_size"]) == (1.5, 100.0)
     assert linear["theta"] == pytest.approx(2.0, rel=0.02)
@@ -300,3 +301,14 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments):
     assert (code, out) == (2, "")
     assert len(lines) == 1
     assert lines[0].startswith("error: ")
+
+
+def test_every_command_on_the_page_about_the_paper_runs(run):
+    page = (Path(__file__).parents[2] / "docs" / "paper.md").read_text()
+    commands = [line.partition(" ")[2] for line in page.splitlines() if line.startswith("hushgrad-accountant ")]
+    assert len(commands) > 10
+
+    # The tables and the two long settings have tests of their own.
+    for arguments in commands:
+        if "tables" not in arguments and "2000000" not in arguments:
+            assert run(arguments)[0] == 0, arguments

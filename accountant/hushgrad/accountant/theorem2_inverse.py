@@ -72,8 +72,8 @@ def at_equality(
 ) -> tuple[float, float] | None:
     """Returns the smallest (epsilon, sigma) with (12), and with it (6), as an equality; None if there is none.
 
-    This is how the paper chooses its noise. Where its epsilon is large, above some ten, more noise than (6) would allow
-    a smaller one: see `smallest`.
+    This is how the paper chooses its noise. Where that puts sigma below about 4.2, more noise would allow a smaller
+    epsilon: see `smallest`.
     """
     sample_sizes.check_fits(records)
     L = -math.log(_theory_validate.delta(delta))
