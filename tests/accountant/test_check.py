@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from hushgrad.accountant import AccountantError, check, exported
@@ -187,6 +188,27 @@ def test_a_round_spent_twice_is_found(sound):
     assert any("was spent in row 3 already" in fault for fault in exported.read(document).faults)
 
 
+def test_a_skipped_round_that_is_spent_later_is_found(sound):
+    document = copy.deepcopy(sound)
+    row = document["rows"][4]  # the update of round 4
+    row["round"] = 1
+
+    assert any("round 1 was skipped in row 4 already" in fault for fault in exported.read(document).faults)
+
+
+@pytest.mark.parametrize(
+    ("kind", "round_", "named"), [("void", 2, "never sealed"), ("skipped", 9, "not in a schedule")]
+)
+def test_notes_about_rounds_that_were_not_are_found(sound, kind, round_, named):
+    document = copy.deepcopy(sound)
+    row = document["rows"][3]
+    row["kind"], row["round"] = kind, round_
+    row["text"] = row["text"].replace('"skipped"', f'"{kind}"').replace('"round":1', f'"round":{round_}')
+    _rehash(document)
+
+    assert any(named in fault for fault in exported.read(document).faults)
+
+
 def test_insecure_noise_claims_nothing(sound):
     document = copy.deepcopy(sound)
     document["rows"][1]["text"] = document["rows"][1]["text"].replace('"flags":0', '"flags":1')
@@ -220,6 +242,17 @@ def test_a_ledger_without_rows_does_not_agree():
 
 def test_the_reader_follows_the_documented_bytes(sound):
     assert exported.read(sound).rows == len(sound["rows"])
+
+
+def test_the_example_in_the_documentation_agrees_and_costs_what_the_text_says():
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    example = page.split("```json\n")[1].split("```")[0]
+
+    found = check.check(json.loads(example))
+
+    assert found.agrees
+    assert found.head in page
+    assert (found.runs[0].claim.epsilon, found.runs[0].from_updates.epsilon_so_far) == (0.2302, 0.08707)
 
 
 def _run(capsys, monkeypatch, *arguments):

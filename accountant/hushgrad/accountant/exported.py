@@ -47,12 +47,14 @@ class Run:
         row: number of the commit row.
         schedule: of all rounds.
         rounds: the round of each update row -> number of that row.
+        skipped: the round of each skipped row -> number of that row.
     """
 
     document: Mapping[str, Any]
     row: int
     schedule: tuple[Group, ...]
     rounds: dict[int, int] = field(default_factory=dict)
+    skipped: dict[int, int] = field(default_factory=dict)
 
     def group(self, round_: int) -> Group | None:
         """Returns what the schedule says about a round; None where it says nothing."""
@@ -142,7 +144,9 @@ def _follow(found: Exported, number: int, row: Mapping[str, Any]) -> None:
         schedule = tuple(Group(**group) for group in text["schedule"])
         found.runs[text["terms_digest"]] = Run(text, number, schedule)
         _check_schedule(found, number, text, schedule)
-    elif text["kind"] not in ("skipped", "void"):
+    elif text["kind"] in ("skipped", "void"):
+        _note(found, number, text)
+    else:
         found.faults.append(f"row {number}: unknown kind {text['kind']!r}")
 
 
@@ -156,6 +160,18 @@ def _check_schedule(found: Exported, number: int, text: Mapping[str, Any], sched
             found.faults.append(f"row {number}: more noise is charged than is declared")
 
 
+def _note(found: Exported, number: int, text: Mapping[str, Any]) -> None:
+    run, round_ = found.runs.get(text["terms_digest"]), text["round"]
+    if run is None or run.group(round_) is None:
+        found.faults.append(f"row {number}: round {round_} is not in a schedule that was committed before")
+    elif text["kind"] == "void" and round_ not in run.rounds:
+        found.faults.append(f"row {number}: round {round_} is void and was never sealed")
+    elif text["kind"] == "skipped":
+        if round_ in run.rounds or round_ in run.skipped:
+            found.faults.append(f"row {number}: round {round_} is skipped and was spent or skipped before")
+        run.skipped[round_] = number
+
+
 def _update(found: Exported, number: int, row: Mapping[str, Any], previous_head: bytes) -> None:
     run = found.runs.get(row["terms_digest"])
     if run is None:
@@ -167,6 +183,8 @@ def _update(found: Exported, number: int, row: Mapping[str, Any], previous_head:
         return
     if round_ in run.rounds:
         found.faults.append(f"row {number}: round {round_} was spent in row {run.rounds[round_]} already")
+    if round_ in run.skipped:
+        found.faults.append(f"row {number}: round {round_} was skipped in row {run.skipped[round_]} already")
     run.rounds[round_] = number
     for name in ("sample_size", "sampling_probability", "noise_multiplier", "charged_noise_multiplier", "clip_norm"):
         if row[name] != getattr(group, name):
