@@ -156,8 +156,8 @@ class Client {
       const text = `the server has seen row ${sequence} of another ledger`;
       throw new Stop(EXIT.PERSON, `${text}: this one was rolled back, copied or lost; nothing was drawn`);
     }
-    // Rows leave in order, so the server has every row up to its anchor; what it lacks of them is in wanted_rounds.
-    for (const row of this.ledger.rows) row.owed = row.sequence > sequence;
+    // After its state was restored the server may know less than it has answered.
+    for (const row of this.ledger.rows) row.owed ||= row.sequence > sequence;
     this.note(answer.participation);
     if (this.epoch > 1) {
       const held = this.ledger.rows.slice(-1000);
@@ -183,7 +183,7 @@ class Client {
     if (!["ANSWER_ACCEPTED", "ANSWER_INVALID", "ANSWER_STALE"].includes(word)) {
       throw new Stop(EXIT.PERSON, `the server answered ${word}, which this client does not know`);
     }
-    row.owed = false;
+    this.ledger.settle(row);
     this.refused = word === "ANSWER_INVALID" ? this.refused + 1 : 0;
     if (this.refused === 3) throw new Stop(EXIT.PERSON, `three updates in a row were refused: ${answer.verdict.detail}`);
   }

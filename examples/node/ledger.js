@@ -1,7 +1,8 @@
 // The ledger: a folder of files that are written once. ledger.json says whose it is; 00000001.update, 00000002.update, ...
 // are the rows, each a sealed update: the 192 bytes of its header, then its payload. A file gets its name only when its
 // bytes are on the disk, and never takes the place of another one: a crash leaves a whole row or none, and of two
-// processes that share a folder only one can seal a row.
+// processes that share a folder only one can seal a row. `answered` lists the rows whose fate is known; it may lag behind,
+// because to send an update once more harms nobody.
 import { createHash, randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
@@ -31,6 +32,15 @@ export class Ledger {
     for (const name of fs.readdirSync(folder).filter((entry) => entry.endsWith(".update")).sort()) {
       this.#append(fs.readFileSync(path.join(folder, name)), name);
     }
+    const answered = path.join(folder, "answered");
+    const lines = fs.existsSync(answered) ? fs.readFileSync(answered, "utf8").split("\n") : [];
+    for (const row of this.rows) row.owed = !lines.includes(String(row.sequence));
+  }
+
+  // Notes that the fate of a row is known.
+  settle(row) {
+    row.owed = false;
+    fs.appendFileSync(path.join(this.folder, "answered"), `${row.sequence}\n`);
   }
 
   // Seals an update: when this returns, header and payload survive a crash.
