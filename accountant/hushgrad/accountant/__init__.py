@@ -1,7 +1,7 @@
 """Privacy accounting as values in, values out: claims, schedules, budgets and calibration.
 
-The names below are the public ones. Importing this package is cheap; the libraries beneath are loaded by the first
-computation.
+The names below are the public ones, and so are the modules about the paper (docs/paper.md lists them). Importing this
+package is cheap; the libraries beneath are loaded by the first computation.
 """
 
 from hushgrad.accountant.budget import Budget

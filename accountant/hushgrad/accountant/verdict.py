@@ -76,6 +76,11 @@ def _why_not(
     if claim is None:
         return f"{source}'s epsilon cannot be confirmed: {refusal}."
     if paper_epsilon < claim.epsilon:
+        if claim.method != "pld":  # a loose number disproves nothing
+            return (
+                f"{source}'s epsilon {paper_epsilon:.5g} cannot be confirmed: the best number for this sampler is "
+                f"{claim.epsilon:g}, by {claim.method.upper()}."
+            )
         return (
             f"{source}'s epsilon {paper_epsilon:.5g} does not hold for this sampler: the tight epsilon is "
             f"{claim.epsilon:g} ({claim.sampling}, {claim.adjacency})."
