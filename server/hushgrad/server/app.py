@@ -165,9 +165,8 @@ class _Server:
         updates_pb2_grpc.add_UpdateServiceServicer_to_server(
             UpdateService(self._host, terms, spool, self._publisher, self._gate), server
         )
-        status_pb2_grpc.add_StatusServiceServicer_to_server(
-            StatusService(self._host, terms, terms_digest, self._publisher), server
-        )
+        self._status = StatusService(self._host, terms, terms_digest, self._publisher)
+        status_pb2_grpc.add_StatusServiceServicer_to_server(self._status, server)
         server.add_generic_rpc_handlers((self._models.handler(),))
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -181,6 +180,7 @@ class _Server:
 
     async def _serve_on(self, server: grpc.aio.Server) -> None:
         address = self._bind(server)
+        admin_server = await self._serve_admin()
         loop = asyncio.get_running_loop()
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_, self._stop.set)
@@ -195,6 +195,17 @@ class _Server:
         for task in (stop, end, noted):
             task.cancel()
         await self._drain(server)
+        if admin_server is not None:
+            await admin_server.stop(0)
+
+    async def _serve_admin(self) -> grpc.aio.Server | None:
+        if not self._config.admin_listen:
+            return None
+        from hushgrad.server import admin
+
+        server, address = await admin.serve(self._config.admin_listen, self._status, self._health)
+        self._log.info("listening_for_admin", address=address)
+        return server
 
     def _bind(self, server: grpc.aio.Server) -> str:
         host, port = config_module.split_address(self._config.listen)

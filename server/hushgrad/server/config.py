@@ -19,6 +19,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         heartbeat_seconds: how often an idle watch hears from the server.
         drain_seconds: how long calls in progress may take when the server stops.
         linger_seconds: after the end, how long to stay for those who have not fetched the last model; 0 for ever.
+        admin_listen: host:port on loopback for health, status and reflection; empty: off.
     """
 
     listen: str = "127.0.0.1:7443"
@@ -29,6 +30,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     heartbeat_seconds: float = 5.0
     drain_seconds: float = 5.0
     linger_seconds: float = 30.0
+    admin_listen: str = ""
 
 
 def load(path: Path, *, listen: str | None = None, state: Path | None = None) -> ServerConfig:
