@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import google_crc32c
@@ -58,12 +58,19 @@ class ServerProcess:
         ready_seconds: from the start of the process to the line that says so.
     """
 
-    def __init__(self, root: Path, *arguments: str, preexec: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *arguments: str,
+        preexec: Callable[[], None] | None = None,
+        prefix: Sequence[str] = (),
+    ) -> None:
+        """Args: prefix is a command that runs the server."""
         self.log_path = root / f"server-{time.monotonic_ns()}.log"
         started = time.monotonic()
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "hushgrad.server", "run", "--log-format", "json", *arguments],
+                [*prefix, sys.executable, "-m", "hushgrad.server", "run", "--log-format", "json", *arguments],
                 cwd=root,
                 stderr=log,
                 stdout=subprocess.DEVNULL,

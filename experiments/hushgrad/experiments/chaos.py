@@ -174,7 +174,7 @@ def show(console: Console, found: Audit, killed: Sequence[str], counts: Mapping[
     console.print(
         f"\nKilled with SIGKILL and started again: {', '.join(killed)}. Of {counts.get('calls', 0)} calls the proxy "
         f"lost {counts.get('dropped_requests', 0)} requests and {counts.get('dropped_responses', 0)} answers, and "
-        f"repeated {counts.get('repeated', 0)}.\n{len(found.lines)} updates were sealed, each is in exactly one version, "
+        f"repeated {counts.get('repeated', 0)}.\n{len(found.lines)} updates were sealed, each is in one version, "
         f"none is lost, none is counted twice. {found.versions} versions are, bit for bit, the sums of their updates.",
         highlight=False,
         soft_wrap=True,

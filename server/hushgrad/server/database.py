@@ -264,8 +264,13 @@ class Database:
     # Reading
 
     def terms_bytes(self) -> bytes:
-        """Returns the terms, byte for byte as they were made."""
-        return bytes(self._meta("terms"))
+        """Returns the terms, byte for byte as they were made.
+
+        Raises:
+            StoreError: if they are missing or damaged.
+        """
+        terms = bytes(self._meta("terms"))
+        return folder_module.verified(terms, bytes(self._meta("terms_digest")), f"the terms in {self._folder.database}")
 
     def server_epoch(self) -> int:
         """Returns how often this state was restored from a backup, plus 1."""
@@ -412,7 +417,10 @@ def create(folder: StateFolder, terms: Terms, terms_bytes: bytes, initial_model:
         connection.executescript(rows.SCHEMA)
         database = Database(folder, connection)
         database.begin()
-        connection.execute("INSERT INTO meta VALUES ('terms', ?), ('server_epoch', 1)", (terms_bytes,))
+        connection.execute(
+            "INSERT INTO meta VALUES ('terms', ?), ('terms_digest', ?), ('server_epoch', 1)",
+            (terms_bytes, wire_terms.digest(terms_bytes)),
+        )
         database.checkpoint(Published(0, model_bytes, sha256, array, None, 0, None), 0, (), (), 0)
         database.commit()
     finally:
