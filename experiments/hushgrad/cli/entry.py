@@ -7,6 +7,7 @@ import click
 
 VERBS = {
     "conformance": "Judge a client or a server that somebody wrote from the contract.",
+    "decode": "Print what a stored or captured message says.",
     "demo": "One server, five clients, one private model, on this machine.",
     "new": "Write the files that a federation on your own data starts from.",
     "plot": "Draw what a plan of the accountant asks for in noise and bytes.",
