@@ -1,4 +1,4 @@
-"""`hushgrad decode`: every message of the golden files is read, guessed and, when damaged, blamed on the right field."""
+"""`hushgrad decode`: every golden message is read and guessed, and damage is blamed on the right field."""
 
 import base64
 import json
@@ -26,7 +26,7 @@ def test_every_message_is_read_without_an_unknown_field(name):
     found = decode.decode((GOLDEN / f"{name}.bin").read_bytes(), kind_of(name))
     assert not any("unknown" in value for _, value in found.rows)
     golden = json.loads((GOLDEN / f"{name}.json").read_text())
-    assert {key: value for key, value in found.plain.items() if key != "terms_digest"} == golden
+    assert found.plain == golden
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if (GOLDEN / f"{name}.bin").stat().st_size])

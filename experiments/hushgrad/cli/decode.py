@@ -26,7 +26,8 @@ def command(file: Path, kind: str | None, as_json: bool) -> None:
         raise InputError(f"{file} cannot be read: {error.strerror}") from error
     found = decode.decode(data, kind)
     if as_json:
-        click.echo(json.dumps({"type": found.kind, "could_also_be": found.also, "message": found.plain}, indent=2))
+        shown = {"type": found.kind, "could_also_be": found.also, "sha256": found.sha256, "message": found.plain}
+        click.echo(json.dumps(shown, indent=2))
         return
     click.echo(
         found.kind if not found.also else f"{found.kind} (a guess; it could also be {', '.join(found.also[:5])})"
@@ -34,3 +35,4 @@ def command(file: Path, kind: str | None, as_json: bool) -> None:
     width = max((len(path) for path, _ in found.rows), default=0)
     for path, value in found.rows:
         click.echo(f"  {path:{width}}  {value}")
+    click.echo(f"SHA-256 {found.sha256}")

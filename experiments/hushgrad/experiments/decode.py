@@ -6,6 +6,7 @@ in base64. Walks the wire format itself, because protobuf's own parsers only say
 
 import base64
 import binascii
+import dataclasses
 import hashlib
 import re
 import struct
@@ -41,12 +42,14 @@ class Decoded:
         kind: full name of the message, "header" or "sealed update".
         rows: (path of the field, value as people read it), in the order of the bytes.
         plain: the same as JSON values.
+        sha256: of the message's bytes, in hexadecimal; of Terms it is the digest that ledgers pin.
         also: other messages that the bytes could be, when the kind was guessed.
     """
 
     kind: str
     rows: tuple[tuple[str, str], ...]
     plain: dict[str, Any]
+    sha256: str
     also: tuple[str, ...] = ()
 
 
@@ -96,7 +99,7 @@ def decode(data: bytes, kind: str | None = None) -> Decoded:
             "name the message with --type to see where they break"
         )
     found = _message(known[ranked[0][1]], data)
-    return Decoded(found.kind, found.rows, found.plain, tuple(name for _, name in ranked[1:]))
+    return dataclasses.replace(found, also=tuple(name for _, name in ranked[1:]))
 
 
 def _plain_bytes(data: bytes) -> bytes:
@@ -127,9 +130,8 @@ def _sealed(data: bytes) -> Decoded:
     plain: dict[str, Any] = {"header": _header_values(declared)}
     payload = data[wire_header.HEADER_BYTES :]
     if not payload and declared.payload_bytes:
-        return Decoded(
-            "header", tuple((f"header.{name}", str(value)) for name, value in plain["header"].items()), plain
-        )
+        rows = [(f"header.{name}", str(value)) for name, value in plain["header"].items()]
+        return Decoded("header", tuple(rows), plain, hashlib.sha256(data).hexdigest())
     if len(payload) != declared.payload_bytes:
         raise DecodeError(f"payload: the header says {declared.payload_bytes} bytes, found {len(payload)}")
     digest = wire_header.digest(data[: wire_header.HEADER_BYTES], payload)
@@ -139,7 +141,7 @@ def _sealed(data: bytes) -> Decoded:
     rows = [(f"header.{name}", str(value)) for name, value in plain["header"].items()]
     rows += [(f"payload.{name}", str(value)) for name, value in plain["payload"].items()]
     rows += [("digest", plain["digest"]), ("ledger_head", plain["ledger_head"])]
-    return Decoded("sealed update", tuple(rows), plain)
+    return Decoded("sealed update", tuple(rows), plain, digest.hex())
 
 
 def _header_values(declared: wire_header.UpdateHeader) -> dict[str, Any]:
@@ -170,10 +172,7 @@ def _message(descriptor: Descriptor, data: bytes) -> Decoded:
     rows = list(_walk(descriptor, data, ""))
     message = GetMessageClass(descriptor).FromString(data)
     plain = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    if descriptor is terms_pb2.Terms.DESCRIPTOR:
-        plain["terms_digest"] = hashlib.sha256(data).hexdigest()
-        rows.append(("SHA-256 of these bytes (the terms digest)", plain["terms_digest"]))
-    return Decoded(descriptor.full_name, tuple(rows), plain)
+    return Decoded(descriptor.full_name, tuple(rows), plain, hashlib.sha256(data).hexdigest())
 
 
 def _likeness(descriptor: Descriptor, data: bytes) -> tuple[int, int] | None:
