@@ -34,12 +34,3 @@ def test_fixed_sampling_accounted_as_poisson_would_miss_the_golden_numbers():
         group = accountant.RoundGroup(s / n, row["noise_multiplier"], row["rounds"])
         claim = accountant.from_schedule([group], sampling="poisson", adjacency="add-remove", delta=row["delta"])
         assert claim.epsilon < 0.6 * row["epsilon"]
-
-
-def test_epsilon_is_zero_where_delta_covers_the_whole_difference():
-    """tensorflow/privacy#166: q = 0.00105, sigma = 1, one round: the total variation, q * 0.3829, is below delta."""
-    group = accountant.RoundGroup(0.00105, 1.0, 1)
-
-    claim = accountant.from_schedule([group], sampling="poisson", adjacency="add-remove", delta=1e-3)
-
-    assert claim.epsilon == 0.0

@@ -25,6 +25,7 @@ def test_the_reported_scenario_gets_the_right_number(row, capsys, monkeypatch):
     assert not ended.value.code
     claim = json.loads(capsys.readouterr().out)
     assert claim["epsilon"] == pytest.approx(row["right"], rel=5e-3, abs=1e-12)
+    assert claim["epsilon"] >= row.get("lower_bound", 0.0)
     assert claim["method"] == row.get("method", "pld")
     assert claim["sampling"] == row["sampling"]
     assert claim["adjacency"] == row["adjacency"]

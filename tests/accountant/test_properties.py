@@ -15,8 +15,8 @@ def _epsilon(groups, *, sampling="poisson", adjacency="add-remove", delta=1e-5):
 
 def _random_rounds(seed):
     generator = np.random.default_rng(seed)
-    q = float(np.exp(generator.uniform(np.log(0.002), np.log(0.5))))
-    sigma = float(np.exp(generator.uniform(np.log(0.8), np.log(10.0))))
+    q = float(np.exp(generator.uniform(np.log(0.005), np.log(0.3))))
+    sigma = float(np.exp(generator.uniform(np.log(1.5), np.log(10.0))))
     return q, sigma, int(generator.integers(1, 300))
 
 

@@ -121,3 +121,21 @@ def test_runs_that_make_no_sense_are_refused(change):
 def test_a_run_needs_a_delta(delta):
     with pytest.raises(AccountantError, match="delta"):
         accountant.claim(_RUN, delta=delta)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "fixed"])
+def test_a_run_with_a_replaced_record_costs_more_and_says_so(sampling):
+    run = replace(_RUN, sampling=sampling)
+
+    removed = accountant.claim(run, delta=1e-5)
+    replaced = accountant.claim(replace(run, adjacency="replace-one"), delta=1e-5)
+
+    assert replaced.adjacency == "replace-one"
+    assert "replaced by another" in replaced.describe()
+    assert removed.epsilon < replaced.epsilon
+
+
+def test_a_run_with_a_tiny_delta_is_claimed_by_renyi_or_refused_for_its_imperfections():
+    """The masks' and tables' own bounds, about 1e-15 for 80 rounds, need a delta a hundred times as large."""
+    with pytest.raises(RefusedError, match="imperfections"):
+        accountant.claim(_RUN, delta=1e-18)

@@ -29,9 +29,9 @@ def of(sampling: str, adjacency: str) -> tuple[Pair, float]:
     - fixed, add-remove: the record that leaves makes room for another one, so the sum moves by up to twice the clip
       norm: half the noise multiplier. Attained when the record's clipped gradient is opposite to all others'.
     - poisson, replace-one: exact. Both data sets share the other records' coins. Given these, a set that has
-      probability Phi(z) around the others' sum has at most Phi(z + 1 / sigma) around the sum with the record and at least
-      Phi(z - 1 / sigma) around the sum with its replacement, and a half-space between two opposite gradients attains
-      both at once. So no set tells the two mixtures apart better than a half-space tells apart the pair "replace".
+      probability Phi(z) around the others' sum has at most Phi(z + 1 / sigma) around the sum with the record and at
+      least Phi(z - 1 / sigma) around the sum with its replacement, and a half-space between two opposite gradients
+      attains both at once. So no set tells the two mixtures apart better than a half-space does the pair "replace".
     - fixed, replace-one: the batches are equal with probability 1 - q and else differ in one record, by up to twice the
       clip norm: half the noise multiplier. With M0 the batches without the record, M and M' those with it or its
       replacement, advanced joint convexity gives, for y = 1 + q (x - 1) >= 1, at most q times the largest hockey-stick
