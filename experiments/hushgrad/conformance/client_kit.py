@@ -29,7 +29,7 @@ def run(
     *,
     only: Collection[str] = (),
     quick: bool = False,
-    patience_seconds: float = 30.0,
+    patience_seconds: float = 20.0,
     at_once: int = 3,
     keep: Path | None = None,
 ) -> list[Result]:
@@ -39,7 +39,7 @@ def run(
         command: starts it; see the package's docstring for what it is given.
         only: names of checks; empty: all.
         quick: fewer rounds of statistics.
-        patience_seconds: how long the client may take for one thing, from its start.
+        patience_seconds: how long the client may take for one thing.
         at_once: how many scenarios are played at the same time.
         keep: a folder for state, data and logs, which stay; none: a temporary one.
 

@@ -213,6 +213,11 @@ class Server(
         with self.changed:
             return self.changed.wait_for(condition, seconds)
 
+    def speaks(self) -> bool:
+        """Says whether the running process of the client has made a call."""
+        with self.changed:
+            return any(call.life == self.life for call in self.calls)
+
     def rounds(self) -> list[int]:
         """Returns the rounds of all submissions, in order of arrival."""
         with self.changed:

@@ -16,6 +16,9 @@ from hushgrad.conformance.report import Check, Judgement
 from hushgrad.conformance.scripted import Server
 from hushgrad.conformance.world import Federation
 
+START_SECONDS: Final = 60.0
+"""How long a process may take from its start to its first call; patience begins with that call."""
+
 QUIET_SECONDS: Final = 1.5
 """How long the kit listens before it says that nothing came."""
 
@@ -33,13 +36,13 @@ class Kit:
     Attributes:
         command: starts the client under test.
         folder: for state, data and logs; one sub-folder per stage.
-        patience_seconds: how long to wait for something that the client must do.
+        patience_seconds: how long to wait for something that the client must do, once it has made its first call.
         rounds: rounds of the statistics.
     """
 
     command: Sequence[str]
     folder: Path
-    patience_seconds: float = 30.0
+    patience_seconds: float = 20.0
     rounds: int = 2400
 
 
@@ -86,12 +89,15 @@ class Stage:
         Raises:
             StuckError: if it does not come, or the client ends before.
         """
-        deadline = time.monotonic() + self.kit.patience_seconds
+        deadline = time.monotonic() + START_SECONDS
+        speaks = False
         while not self.server.wait_for(condition, 0.1):
             if self.process.exit_code is not None and not self.server.wait_for(condition, 0.2):
                 if exit_allowed:
                     return
                 raise StuckError(f"{what}: the client ended before, {self.ending()}")
+            if not speaks and self.server.speaks():
+                speaks, deadline = True, time.monotonic() + self.kit.patience_seconds
             if time.monotonic() > deadline:
                 raise StuckError(f"{what}: it did not happen within {self.kit.patience_seconds:g} seconds")
 
@@ -100,9 +106,20 @@ class Stage:
         again = "" if times == 1 else " again"
         self.until(lambda: len(self.server.of_round(round_)) >= times, f"round {round_} must be sent{again}")
 
-    def finish(self, codes: Sequence[int]) -> str | None:
-        """Waits for the client's end; returns what is wrong with it, or None."""
-        found = self.process.wait(self.kit.patience_seconds)
+    def finish(self, codes: Sequence[int], unless: Callable[[], bool] = lambda: False) -> str | None:
+        """Waits for the client's end; returns what is wrong with it, or None.
+
+        Args:
+            codes: the exit codes that are right.
+            unless: what makes it pointless to wait on.
+        """
+        began = time.monotonic()
+        while self.process.exit_code is None and not unless():
+            patience = self.kit.patience_seconds if self.server.speaks() else START_SECONDS
+            if time.monotonic() > began + patience:
+                break
+            time.sleep(0.02)
+        found = self.process.exit_code
         if found is None:
             return (
                 f"the client still runs after {self.kit.patience_seconds:g} seconds; exit code {_listed(codes)} was due"
