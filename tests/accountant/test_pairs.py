@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution
 from hushgrad import accountant
 from hushgrad.accountant import pairs
 from scipy import integrate, optimize, stats
@@ -99,3 +100,33 @@ def test_a_noise_multiplier_that_is_not_halved_would_be_noticed():
 
     assert right == pytest.approx(1.33558, rel=5e-3)
     assert wrong < 1.18242 < right
+
+
+@pytest.mark.parametrize(("q", "sigma"), [(0.0026, 19.3), (0.01, 1.1), (0.5, 2.0), (0.9, 0.8), (1.0, 3.0), (0.2, 0.3)])
+@pytest.mark.parametrize("pair", ["add-remove", "replace"])
+def test_a_round_is_the_same_as_the_librarys_own(pair, q, sigma):
+    """dp-accounting 0.6.0 builds these two itself, one loss at a time."""
+    interval = 1e-3 * min(1.0, q / sigma * 10)
+    relation = "REPLACE_ONE" if pair == "replace" else "ADD_OR_REMOVE_ONE"
+
+    ours = pairs.one_round(pair, q, sigma, interval).self_compose(20)
+    theirs = privacy_loss_distribution.from_gaussian_mechanism(
+        sigma,
+        sampling_prob=q,
+        value_discretization_interval=interval,
+        neighboring_relation=privacy_loss_distribution.NeighborRel[relation],
+    ).self_compose(20)
+
+    for delta in (1e-3, 1e-5, 1e-8):
+        assert ours.get_epsilon_for_delta(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=1e-5)
+
+
+@pytest.mark.parametrize(("q", "sigma"), [one for one in _ROUNDS if one[0] < 1])
+def test_the_curve_of_a_replaced_record_is_the_integral(q, sigma):
+    losses = np.array([0.0, 0.5 * q / sigma, 2 * q / sigma, 5 * q / sigma])
+
+    curve = pairs.replacement_curve(losses, q, sigma)
+
+    for loss, found in zip(losses, curve, strict=True):
+        expected = _hockey_stick(loss, _mixture(q, 1, sigma), _mixture(q, -1, sigma), sigma)
+        assert found == pytest.approx(expected, rel=1e-7, abs=1e-13)

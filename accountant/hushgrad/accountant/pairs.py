@@ -53,22 +53,52 @@ _PAIRS: Mapping[tuple[str, str], tuple[Pair, float]] = {
 
 
 def one_round(pair: Pair, q: float, sigma: float, interval: float) -> Any:
-    """Returns the library's privacy loss distribution of one round, losses rounded to a grid, never downwards.
+    """Returns the privacy loss distribution of one round on a grid of losses, rounded so that nothing is understated.
+
+    The hockey-stick curve at the grid's points is computed here, all points at once; the library connects the dots and
+    composes. Mass below e^-50 counts as an infinite loss.
 
     Args:
         pair: which pair.
         q: in (0, 1].
         sigma: > 0.
         interval: step of the grid of losses.
+
+    Reference:
+        Doroshenko et al., "Connect the Dots", arXiv 2207.04380.
     """
     # Imported here: with scipy it takes a second, which callers that only read claims need not pay.
+    import numpy as np
     from dp_accounting.pld import privacy_loss_distribution as library
 
-    if pair == "symmetrised":
-        return _symmetrised(q, sigma, interval)
-    relation = library.NeighborRel.REPLACE_ONE if pair == "replace" else library.NeighborRel.ADD_OR_REMOVE_ONE
-    return library.from_gaussian_mechanism(
-        sigma, sampling_prob=q, value_discretization_interval=interval, neighboring_relation=relation
+    reach = _TAIL_SIGMAS / sigma + 0.5 / sigma**2
+    up, down = log_mixture(q, reach), -log_mixture(q, -reach)
+    if pair == "replace":
+        losses = interval * np.arange(math.ceil((up + down) / interval) + 1)
+        curve = replacement_curve(losses, q, sigma)
+        return library.PrivacyLossDistribution(_connected(losses, curve, losses, curve, interval))
+    upward = interval * np.arange(math.ceil(up / interval) + 1)
+    removed = removal_curve(upward, q, sigma)
+    if pair == "symmetrised" or q == 1:
+        return library.PrivacyLossDistribution(_connected(upward, removed, upward, removed, interval))
+    downward = interval * np.arange(math.ceil(down / interval) + 1)
+    added = addition_curve(downward, q, sigma)
+    return library.PrivacyLossDistribution(
+        _connected(upward, removed, downward, added, interval), _connected(downward, added, upward, removed, interval)
+    )
+
+
+def _connected(losses: Any, curve: Any, back_losses: Any, back_curve: Any, interval: float) -> Any:
+    """Returns the library's distribution of a pair from its curve, and from that of the reversed pair below 0.
+
+    For e >= 0 the reversed pair's curve B gives D(-e) = 1 - exp(-e) + exp(-e) B(e).
+    """
+    import numpy as np
+    from dp_accounting.pld import pld_pmf
+
+    below = -np.expm1(-back_losses[:0:-1]) + np.exp(-back_losses[:0:-1]) * back_curve[:0:-1]
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        interval, 1 - len(back_losses), len(losses) - 1, np.concatenate([below, curve])
     )
 
 
@@ -131,6 +161,25 @@ def addition_curve(losses: Any, q: float, sigma: float) -> Any:
     return np.where(weight > 0, np.clip(curve, 0.0, 1.0), 0.0)
 
 
+def replacement_curve(losses: Any, q: float, sigma: float) -> Any:
+    """Returns, for losses e >= 0, the hockey-stick divergence of the pair "replace"; shapes as above.
+
+    The loss is e at x = sigma^2 (asinh(r sinh(e/2)) + e/2) with r = exp(1/(2 sigma^2)) (1-q)/q, and grows with x.
+    """
+    import numpy as np
+    from scipy import special
+
+    with np.errstate(divide="ignore"):
+        log_sinh = losses / 2 + np.log(-np.expm1(-losses) / 2)
+        log_ratio = 0.5 / sigma**2 + np.log1p(-q) - np.log(q)
+    asinh = np.logaddexp(log_ratio + log_sinh, 0.5 * np.logaddexp(0.0, 2 * (log_ratio + log_sinh)))
+    x = sigma**2 * (asinh + losses / 2)
+    one_way = special.ndtr((1 - x) / sigma) - np.exp(losses + special.log_ndtr((-1 - x) / sigma))
+    with np.errstate(divide="ignore"):
+        both = (1 - q) * np.exp(np.log(np.expm1(np.minimum(losses, 700.0))) + special.log_ndtr(-x / sigma))
+    return np.clip(np.minimum.accumulate(q * one_way - both), 0.0, 1.0)
+
+
 def _unsampled(losses: Any, q: float) -> Any:
     """Returns log(1 + (exp(e) - 1)/q), without overflow."""
     import numpy as np
@@ -140,20 +189,3 @@ def _unsampled(losses: Any, q: float) -> Any:
     large = losses > 40
     small = np.log1p(np.expm1(np.where(large, 0.0, losses)) / q)
     return np.where(large, losses - math.log(q), small)
-
-
-def _symmetrised(q: float, sigma: float, interval: float) -> Any:
-    import numpy as np
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld import privacy_loss_distribution as library
-
-    reach = _TAIL_SIGMAS / sigma + 0.5 / sigma**2
-    largest = math.ceil(log_mixture(q, reach) / interval)
-    losses = interval * np.arange(largest + 1)
-    upper = removal_curve(losses, q, sigma)
-    shrink = np.exp(-losses[:0:-1])
-    lower = -np.expm1(-losses[:0:-1]) + shrink * upper[:0:-1]
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-        interval, -largest, largest, np.concatenate([lower, upper])
-    )
-    return library.PrivacyLossDistribution(pmf)

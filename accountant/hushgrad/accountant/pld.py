@@ -91,7 +91,7 @@ class Curve:
 def curve(rounds: Rounds, *, pair: Pair = "add-remove", quick: bool = False) -> Curve:
     """Composes rounds of one pair.
 
-    Every rounding on the way is towards a larger epsilon: losses (the library's pessimistic connect-the-dots), tails,
+    Every rounding on the way is towards a larger epsilon: losses (pessimistic connect-the-dots), tails,
     and q where there are more than MAX_DISTINCT pairs (a record that is sampled less often can be simulated from one
     that is sampled more often).
 
