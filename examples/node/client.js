@@ -19,7 +19,7 @@ const OPTIONS = {
 };
 const PROTOS = fileURLToPath(new URL("../../protos", import.meta.url));
 const SERVICES = ["terms", "membership", "updates", "models"].map((name) => `hushgrad/v1/${name}.proto`);
-const definition = loader.loadSync(SERVICES, {
+export const definition = loader.loadSync(SERVICES, {
   includeDirs: [PROTOS],
   keepCase: true,
   longs: Number, // versions, rounds and step numerators stay far below 2^53
@@ -333,8 +333,10 @@ function fail(text) {
   throw new Stop(EXIT.INPUT, text);
 }
 
-main().catch((error) => {
+function report(error) {
   const code = error instanceof Stop ? error.code : error instanceof LedgerError ? EXIT.PERSON : 1;
   console.error(code === 1 ? error : error.message);
   process.exit(code);
-});
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) main().catch(report);
