@@ -10,7 +10,7 @@ BENCH_PIP := .bench-env/bin/python -m pip --disable-pip-version-check -qq
 DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 
-.PHONY: help demo test lint lint-code lint-contract lint-deploy interop format stubs bench bench-env constraints clean
+.PHONY: help demo test conformance lint lint-code lint-contract lint-deploy interop format stubs bench bench-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -23,6 +23,9 @@ demo: $(DEMO_READY) ## One server, five clients, one private model (ARGS="--seed
 
 test: $(DEV_READY) ## Run the tests (ARGS="tests/server -k resume")
 	@$(BIN)/python -m pytest -q $(ARGS)
+
+conformance: $(DEV_READY) ## Judge our client and server, and plant every fault (a few minutes)
+	@HUSHGRAD_WHOLE_CONFORMANCE=1 $(BIN)/python -m pytest -q tests/conformance_kit $(ARGS)
 
 lint: lint-code lint-contract lint-deploy ## Check format, types, stubs, imports, contract and container files
 

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 EVERYTHING = bool(os.environ.get("HUSHGRAD_WHOLE_CONFORMANCE"))
 BREAKABLE = Path(__file__).with_name("breakable_client.py")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 THEIRS = [sys.executable, str(BREAKABLE)]
 OURS = [sys.executable, "-m", "hushgrad.conformance.ours"]
 
@@ -89,6 +90,18 @@ def test_our_client_passes():
     results = client_kit.run(OURS, only=() if EVERYTHING else QUICK_CHECKS, at_once=4)
     assert wrong(results) == []
     assert [result.name for result in results if result.outcome == "not tried"] == []
+
+
+@pytest.mark.parametrize("kind", ["python-minimal", "node"] if EVERYTHING else [])
+def test_the_clients_of_the_examples_pass(kind):
+    folder = EXAMPLES / kind
+    if kind == "node" and not (folder / "node_modules").is_dir():
+        pytest.skip("needs `npm install` in examples/node")
+    command = ["node", str(folder / "client.js")] if kind == "node" else [sys.executable, str(folder / "client.py")]
+    results = client_kit.run(command, quick=True)
+    assert wrong(results) == []
+    untried = {result.name for result in results if result.outcome == "not tried"}
+    assert untried <= {"limits", "set-of-rounds"}
 
 
 @pytest.mark.parametrize("fault", CAUGHT if EVERYTHING else QUICK_FAULTS)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,6 +65,13 @@ def test_chance_accuses_an_honest_client_less_than_once_in_a_hundred_thousand_ru
 def test_the_list_names_every_check(capsys):
     assert entry.run(["conformance", "client", "--list", "--json"]) == 0
     assert [row["check"] for row in json.loads(capsys.readouterr().out)] == [c.name for c in client_kit.checks()]
+
+
+def test_the_page_names_every_check_and_its_rate():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "conformance.md").read_text()
+    for check in (*client_kit.checks(), *server_kit.CHECKS):
+        chance = f"{check.false_alarm:.0e}" if check.false_alarm else "-"
+        assert f"| `{check.name}` | {check.promise} | {chance} |" in page
 
 
 @pytest.mark.parametrize(

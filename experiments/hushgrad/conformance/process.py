@@ -1,9 +1,8 @@
-"""Runs somebody's command: starts it, kills it, waits for it, and keeps what it printed."""
+"""Runs somebody's command: starts it, kills it, and keeps what it printed."""
 
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -46,13 +45,6 @@ class Process:
     def exit_code(self) -> int | None:
         """The exit code; None while it runs. Minus the number of the signal that ended it."""
         return self._running.poll() if self._running is not None else None
-
-    def wait(self, seconds: float) -> int | None:
-        """Waits for the end; returns the exit code, or None if it still runs."""
-        deadline = time.monotonic() + seconds
-        while self.exit_code is None and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return self.exit_code
 
     def kill(self) -> None:
         """Ends the process and its children with SIGKILL, at once."""

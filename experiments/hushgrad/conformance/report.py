@@ -128,9 +128,7 @@ def table(results: Sequence[Result], width: int = 118) -> str:
         lines.append(f"{result.name:{wide}}  {result.outcome:9}  {first:{room}}  {chance}")
         lines += [f"{'':{wide}}  {'':9}  {other}" for other in others]
     counts = to_dict(results)["counts"]
-    lines.append("")
-    lines.append(
-        f"{counts['pass']} passed, {counts['fail']} failed, {counts['not tried']} not tried; somebody who keeps every "
-        f"promise fails this run with probability below {max(to_dict(results)['false_alarm'], 1e-12):.0e}"
-    )
+    chance = to_dict(results)["false_alarm"]
+    word = f"somebody who keeps every promise fails with probability below {chance:.0e}" if chance else "nothing random"
+    lines += ["", f"{counts['pass']} passed, {counts['fail']} failed, {counts['not tried']} not tried; {word}"]
     return "\n".join(lines)
