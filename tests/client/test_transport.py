@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
 
 import grpc
 import numpy as np
@@ -282,3 +283,27 @@ def test_a_watch_that_falls_silent_is_broken_off(server: FakeServer, monkeypatch
 def _silence(released: threading.Event) -> Iterator[object]:
     released.wait(20)
     yield from ()
+
+
+def test_a_wait_ends_early_when_the_connection_comes_about_and_not_while_it_stands() -> None:
+    server = FakeServer(client_world.make_terms())
+    with server.serving() as address:
+        transport = Transport(address, PARTICIPANT)
+        transport.get_terms()
+        began = time.monotonic()
+        transport.wait_for_connection(0.4)  # it stands: whatever failed was not the connection
+        assert time.monotonic() - began >= 0.4
+        transport.close()
+    transport = Transport(address, PARTICIPANT)
+    began = time.monotonic()
+    transport.wait_for_connection(0.3)  # nobody is there
+    assert time.monotonic() - began >= 0.3
+    later = grpc.server(futures.ThreadPoolExecutor(1))
+    threading.Timer(0.3, lambda: (later.add_insecure_port(address), later.start())).start()
+    began = time.monotonic()
+    transport.wait_for_connection(8.0)
+    assert 0.3 <= time.monotonic() - began < 4
+    later.stop(0)
+    transport.close()
+    transport.wait_for_connection(8.0)  # closed: nothing to wait for
+    assert time.monotonic() - began < 6

@@ -257,7 +257,9 @@ class Runner:
                 event = self._perform(call)
             except RetryableError as error:
                 self._outage.failed(str(error))
-                self._happened.put(events.CallFailed(self._backoff.next()))
+                # There is nothing else to send. A connection that comes back ends the wait.
+                self._transport.wait_for_connection(self._backoff.next())
+                self._happened.put(events.CallFailed(0.0))
                 continue
             except FaultError as error:
                 self._happened.put(events.CallRefused(str(error)))

@@ -5,7 +5,10 @@ Nothing is retried here. What a fault means is decided here once, as the comment
 """
 
 import hashlib
+import math
+import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,6 +46,7 @@ SUBMIT_SECONDS = 30.0
 _TRANSFER_SECONDS = 3600.0
 _FIRST_HEARTBEAT_SECONDS = 10.0
 _MISSED_HEARTBEATS = 3
+_LOOK_SECONDS = 0.3
 _MAX_RETRY_AFTER_SECONDS = 60.0
 
 _RETRYABLE = {
@@ -160,14 +164,52 @@ class Transport:
         self._max_unary_bytes = wire_terms.MAX_UNARY_BYTES
         self._max_chunk_bytes = wire_terms.MIN_CHUNK_BYTES
         self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._guard = threading.Lock()
+        self._closing = threading.Event()
+        self._waits = 0
+        self._looked_at = -math.inf
         self._terms = terms_pb2_grpc.TermsServiceStub(self._channel)
         self._membership = membership_pb2_grpc.MembershipServiceStub(self._channel)
         self._updates = updates_pb2_grpc.UpdateServiceStub(self._channel)
         self._models = models_pb2_grpc.ModelServiceStub(self._channel)
 
     def close(self) -> None:
-        """Ends all calls under way."""
+        """Ends all calls and waits under way."""
+        self._closing.set()
+        # gRPC's thread that looks after a channel's state writes a stack trace when the channel is closed under it.
+        while self._waits or time.monotonic() < self._looked_at + _LOOK_SECONDS:
+            time.sleep(0.01)
         self._channel.close()
+
+    def wait_for_connection(self, seconds: float) -> None:
+        """Waits for so long; less when there is no connection and one comes about, or the transport is closed.
+
+        A server that is back is found by gRPC's own tries, which are closer together than ours in a long outage.
+        A fault of a connection that stands is waited for in full.
+        """
+        states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
+        note = states.put
+        deadline = time.monotonic() + seconds
+        with self._guard:
+            if self._closing.is_set():
+                return
+            self._waits += 1
+        try:
+            self._channel.subscribe(note, try_to_connect=True)
+            was_away = False
+            while not self._closing.is_set() and (left := deadline - time.monotonic()) > 0:
+                try:
+                    state = states.get(timeout=min(left, 0.05))
+                except queue.Empty:
+                    continue
+                if state is grpc.ChannelConnectivity.READY and was_away:
+                    return
+                was_away = was_away or state is not grpc.ChannelConnectivity.READY
+        finally:
+            self._channel.unsubscribe(note)
+            with self._guard:
+                self._looked_at = time.monotonic()
+                self._waits -= 1
 
     def use_terms(self, terms_digest: bytes, limits: wire_terms.Limits) -> None:
         """Sets which federation all later calls are about."""

@@ -103,7 +103,10 @@ class Watcher:
                 except RetryableError as error:
                     if not self._stopped.is_set():
                         self._outage.failed(str(error))
-                self._stopped.wait(self._backoff.next(wait))
+                if wait > 0:
+                    self._stopped.wait(self._backoff.next(wait))
+                elif not self._stopped.is_set():
+                    self._transport.wait_for_connection(self._backoff.next())
         except Exception as error:
             if not self._stopped.is_set():
                 self._deliver(WatchFailed(error))
