@@ -10,7 +10,7 @@ BENCH_PIP := .bench-env/bin/python -m pip --disable-pip-version-check -qq
 DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 
-.PHONY: help demo test conformance lint lint-code lint-contract lint-deploy interop format stubs bench bench-env constraints clean
+.PHONY: help demo test faults soak conformance lint lint-code lint-contract lint-deploy interop format stubs bench bench-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -26,6 +26,13 @@ test: $(DEV_READY) ## Run the tests (ARGS="tests/server -k resume")
 
 conformance: $(DEV_READY) ## Judge our client and server, and plant every fault (a few minutes)
 	@HUSHGRAD_WHOLE_CONFORMANCE=1 $(BIN)/python -m pytest -q tests/conformance_kit $(ARGS)
+
+faults: $(DEV_READY) ## Kill, cut, fill and disturb for minutes; needs root (ARGS="-k partition")
+	@$(BIN)/python -m tests.faults.needs
+	@$(BIN)/python -m pytest -q -m faults $(ARGS)
+
+soak: $(DEV_READY) ## Everything at once, for ten minutes (ARGS="--minutes 2 --out soak.json")
+	@$(BIN)/python -m tests.faults.soak $(ARGS)
 
 lint: lint-code lint-contract lint-deploy ## Check format, types, stubs, imports, contract and container files
 

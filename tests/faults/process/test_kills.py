@@ -89,19 +89,29 @@ def stop_clients(federation: crowd.Crowd) -> None:
 
 
 def judge_unfinished(federation: crowd.Crowd) -> crowd.Verdict:
-    """Judges a federation that was stopped on its way: what is sealed and in no version yet must still be held."""
+    """Judges a federation that was stopped on its way.
+
+    What is sealed and in no version yet must still be held, or have been told that it came too late for the window.
+    """
     federation.kill("server", signal.SIGTERM)
-    held = set()
-    for name in federation.names:
-        with sqlite3.connect(federation.root / name / "ledger.sqlite") as connection:
-            held |= {(name, round_) for (round_,) in connection.execute("SELECT round FROM outbox WHERE held = 1")}
-        connection.close()
+    held = outboxes(federation, "held = 1") | outboxes(federation, "reason = 'STALE'")
     with sqlite3.connect(federation.root / "server" / "server.sqlite") as connection:
         included = set(
             connection.execute("SELECT participant, round FROM receipts WHERE included_in IS NOT NULL").fetchall()
         )
     connection.close()
     return crowd.judge(federation.root, federation.names, lost=sorted(held - included))
+
+
+def outboxes(federation: crowd.Crowd, condition: str) -> set[tuple[str, int]]:
+    """Returns the keys of all outboxes for which a condition on their rows holds."""
+    found = set()
+    for name in federation.names:
+        with sqlite3.connect(federation.root / name / "ledger.sqlite") as connection:
+            rows = connection.execute(f"SELECT round FROM outbox WHERE {condition}").fetchall()
+        connection.close()
+        found |= {(name, round_) for (round_,) in rows}
+    return found
 
 
 def test_a_server_stopped_in_a_burst_of_updates_keeps_all_that_it_accepted_and_exits_with_zero(tmp_path: Path) -> None:
@@ -195,7 +205,9 @@ def test_a_client_frozen_beyond_the_straggler_timeout_is_suspended_and_comes_bac
         federation.wait(lambda: federation.version >= at + 10, 30, "ten versions without the frozen one")
         frozen.send_signal(signal.SIGCONT)
         federation.wait_for_end(90)
-        crowd.judge(federation.root, federation.names)
+        late = outboxes(federation, "reason = 'STALE'")
+        assert {name for name, _ in late} <= {"client-1"}
+        crowd.judge(federation.root, federation.names, lost=sorted(late))
         assert len(federation.events("server", "started")) >= 4  # it did start again
 
 
