@@ -129,7 +129,6 @@ class Client {
       [own.clip_norm !== asked.clip_norm, `clip_norm must be the terms' ${asked.clip_norm}`],
       [own.noise_multiplier < asked.noise_multiplier_min, `noise_multiplier must be >= ${asked.noise_multiplier_min}`],
       [own.noise_multiplier > asked.noise_multiplier_max, `noise_multiplier must be <= ${asked.noise_multiplier_max}`],
-      [4 * d > terms.limits.max_unary_bytes, "the model is too large for this client, which sends no chunks"],
     ].filter(([wrong]) => wrong);
     if (problems.length) throw new Stop(EXIT.INPUT, problems[0][1]);
     const g = terms.grid_exponent;
@@ -173,8 +172,10 @@ class Client {
 
   async send(row) {
     const { header, payload } = row;
-    const request = { caller: this.caller, header, payload, crc32c: crc32c(header, payload) };
-    const answer = await this.ask(this.stubs.updates, "SubmitUpdate", request);
+    const small = payload.length <= this.terms.limits.max_unary_bytes;
+    const submit = () =>
+      call(this.stubs.updates, "SubmitUpdate", { caller: this.caller, header, payload, crc32c: crc32c(header, payload) });
+    const answer = await this.ask(small ? submit : () => this.upload(row));
     const word = answer.verdict.answer === "ANSWER_DUPLICATE" ? answer.first_answer : answer.verdict.answer;
     if (word === "ANSWER_TOO_FAR_AHEAD") {
       row.afterVersion = answer.verdict.server.newest_version;
@@ -186,6 +187,24 @@ class Client {
     this.ledger.settle(row);
     this.refused = word === "ANSWER_INVALID" ? this.refused + 1 : 0;
     if (this.refused === 3) throw new Stop(EXIT.PERSON, `three updates in a row were refused: ${answer.verdict.detail}`);
+  }
+
+  // Sends an update in chunks, from where an earlier try broke off.
+  async upload({ header, payload, digest }) {
+    const state = await call(this.stubs.updates, "GetUpload", { caller: this.caller, digest });
+    if (state.verdict.answer !== "ANSWER_ACCEPTED") return state;
+    const answered = new Promise((done, failed) => {
+      const deadline = Date.now() + 3_600_000;
+      const stream = this.stubs.updates.UploadUpdate({ deadline }, (error, answer) => (error ? failed(error) : done(answer)));
+      const size = this.terms.limits.max_chunk_bytes;
+      stream.write({ start: { caller: this.caller, header, digest, offset: state.received_bytes } });
+      for (let offset = state.received_bytes; offset < payload.length; offset += size) {
+        const data = payload.subarray(offset, offset + size);
+        stream.write({ chunk: { offset, data, crc32c: crc32c(data) } }); // queued; a payload is in memory anyway
+      }
+      stream.end();
+    });
+    return (await answered).result;
   }
 
   async train(round) {
@@ -244,14 +263,15 @@ class Client {
   }
 
   member(name, fields) {
-    const caller = name === "Join" ? { ...this.caller, session: 0 } : this.caller;
-    return this.ask(this.stubs.membership, name, { caller, ...fields });
+    // Built for every try, because a session may be replaced in between.
+    const caller = () => (name === "Join" ? { ...this.caller, session: 0 } : this.caller);
+    return this.ask(() => call(this.stubs.membership, name, { caller: caller(), ...fields }), name !== "Join");
   }
 
   // Asks until there is an answer other than BUSY, and does what every answer asks for.
-  async ask(stub, name, request) {
+  async ask(attempt, notes = true) {
     const answer = await this.persist(async () => {
-      const found = await call(stub, name, request);
+      const found = await attempt();
       if (found.verdict.answer !== "ANSWER_BUSY") return found;
       await sleep(Math.min(found.verdict.retry_after_milliseconds, 60_000));
       return null;
@@ -260,7 +280,7 @@ class Client {
     if (word === "RUN_ENDED") throw new Stop(EXIT.ENDED, "the federation has ended");
     if (FOR_A_PERSON.includes(word)) throw new Stop(EXIT.PERSON, `the server answered ${word}: ${answer.verdict.detail}`);
     this.see(answer.verdict.server);
-    if (name !== "Join") this.note(answer.participation);
+    if (notes) this.note(answer.participation);
     return answer;
   }
 

@@ -46,7 +46,7 @@ def epsilon(rounds, q, sigma, delta):  # Renyi divergences of integer order a: M
 
 class Client:
     def __init__(self, server, name, folder, data, privacy):
-        self.X, self.y, self.own = np.load(data)["X"], np.load(data)["y"], json.loads(privacy)
+        self.X, self.y, self.own = np.load(data)["X"], np.load(data)["y"].astype(float), json.loads(privacy)
         channel, self.me = grpc.insecure_channel(server, OPTIONS), common_pb2.Caller(participant=name)
         self.members = membership_pb2_grpc.MembershipServiceStub(channel)
         self.updates = updates_pb2_grpc.UpdateServiceStub(channel)

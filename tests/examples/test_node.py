@@ -24,7 +24,10 @@ NODE = ROOT / "examples" / "node"
 GOLDEN = ROOT / "tests" / "golden" / "wire"
 WORKED = json.loads((GOLDEN / "header.json").read_text())
 FEATURES = 4
-TERMS = make_terms(participants=1, parameters=FEATURES + 1, final_version=100, window=4, max_delay=1)
+# Limits so low that every update is uploaded in chunks and every model fetched; `make interop` takes the short ways.
+TERMS = make_terms(
+    participants=1, parameters=FEATURES + 1, final_version=100, max_unary_bytes=8, max_inline_model_bytes=0
+)
 
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None or not (NODE / "node_modules").exists(),
