@@ -144,6 +144,37 @@ def test_malformed_requests_are_refused_before_anything_happens(small: list[Clie
     assert submit(good).verdict.answer == ACCEPTED
 
 
+def test_refusals_name_the_path_of_the_field(small: list[Client]) -> None:
+    one, _ = small
+    good = one.request(one.sender.seal(0))
+    report = membership_pb2.RoundReport
+
+    def refusal(call: object, request: object) -> str:
+        with pytest.raises(grpc.RpcError) as caught:
+            call(request)  # type: ignore[operator]
+        return caught.value.details()
+
+    def submit(**fields: object) -> updates_pb2.SubmitUpdateRequest:
+        return updates_pb2.SubmitUpdateRequest(
+            **{"caller": good.caller, "header": good.header, "payload": good.payload, **fields}
+        )
+
+    def reports(*entries: object) -> membership_pb2.ReportRoundsRequest:
+        return membership_pb2.ReportRoundsRequest(caller=one.caller, reports=entries)
+
+    skipped = report(round=1, fate=report.FATE_SKIPPED)
+    found = {
+        "caller.terms_digest": refusal(one.updates.SubmitUpdate, submit(caller=common_pb2.Caller(participant="x"))),
+        "header": refusal(one.updates.SubmitUpdate, submit(header=b"short")),
+        "payload": refusal(one.updates.SubmitUpdate, submit(payload=bytes(2**20 + 1))),
+        "reports[1].fate": refusal(one.membership.ReportRounds, reports(skipped, report(round=2))),
+        "reports[0].round": refusal(one.membership.ReportRounds, reports(report(round=9, fate=1))),
+        "reports[1].digest": refusal(one.membership.ReportRounds, reports(skipped, report(round=2, fate=3))),
+        "reports": refusal(one.membership.ReportRounds, reports(*[skipped] * 1001)),
+    }
+    assert {path: detail for path, detail in found.items() if not detail.startswith(f"{path} must be")} == {}
+
+
 def test_bytes_that_are_no_message_do_not_hurt(small: list[Client]) -> None:
     one, _ = small
     raw = one.channel.unary_unary("/hushgrad.v1.UpdateService/SubmitUpdate")

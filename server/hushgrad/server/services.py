@@ -141,8 +141,10 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         await self._gate.enter(context)
         caller = await border.read_caller(request.caller, context)
         if len(request.reports) > MAX_REPORTS:
-            await border.refuse(context, f"at most {MAX_REPORTS} reports are taken, found {len(request.reports)}")
-        reports = [await self._report(report, context) for report in request.reports]
+            await border.refuse(context, f"reports must be at most {MAX_REPORTS}, found {len(request.reports)}")
+        reports = [
+            await self._report(f"reports[{place}]", report, context) for place, report in enumerate(request.reports)
+        ]
         held_range = range(0)
         if request.HasField("held_below"):
             held_range = range(self._clamped(request.held_from), self._clamped(request.held_below))
@@ -151,14 +153,14 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
             verdict=border.verdict(outcome, self._publisher), participation=border.participation(outcome.participation)
         )
 
-    async def _report(self, report: membership_pb2.RoundReport, context: Context) -> tuple[int, str, bytes]:
+    async def _report(self, path: str, report: membership_pb2.RoundReport, context: Context) -> tuple[int, str, bytes]:
         fate = _FATES.get(report.fate)
         if fate is None:
-            await border.refuse(context, f"a report's fate must be skipped, void or held, found {report.fate}")
+            await border.refuse(context, f"{path}.fate must be skipped, void or held, found {report.fate}")
         if report.round >= self._final_version:
-            await border.refuse(context, f"rounds end before {self._final_version}, found a report on {report.round}")
+            await border.refuse(context, f"{path}.round must be below {self._final_version}, found {report.round}")
         if fate == "held":
-            await border.read_digest(report.digest, "a held report's digest", context)
+            await border.read_digest(report.digest, f"{path}.digest", context)
         return report.round, fate, report.digest
 
     def _clamped(self, round_: int) -> int:

@@ -51,11 +51,11 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         await self._gate.enter(context)
         caller = await border.read_caller(request.caller, context)
         header, payload = request.header, request.payload
-        await self._check_header_size(header, context)
+        await self._check_header_size("header", header, context)
         if len(payload) > self._max_unary_bytes:
             await border.refuse(
                 context,
-                f"a unary payload has at most {self._max_unary_bytes} bytes, found {len(payload)}; use UploadUpdate",
+                f"payload must be at most {self._max_unary_bytes} bytes, found {len(payload)}; use UploadUpdate",
             )
         if google_crc32c.extend(google_crc32c.value(header), payload) != request.crc32c:
             return self._answer(self._busy(caller, "the bytes were damaged on the way (CRC-32C differs)"))
@@ -87,19 +87,19 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         await self._gate.enter(context)
         first = await self._next(messages, context)
         if first is None or first.WhichOneof("part") != "start":
-            await border.refuse(context, "the first message of an upload must be `start`")
+            await border.refuse(context, "part must be `start` in the first message of an upload")
         start = first.start
         caller = await border.read_caller(start.caller, context)
         digest = await border.read_digest(start.digest, "start.digest", context)
-        await self._check_header_size(start.header, context)
+        await self._check_header_size("start.header", start.header, context)
         outcome = await border.answered(self._host.preview(caller, start.header, digest), context)
         if outcome.answer is Answer.ACCEPTED:
             outcome = await self._receive(messages, start, caller, context)
         return updates_pb2.UploadUpdateResponse(result=self._answer(outcome))
 
-    async def _check_header_size(self, header: bytes, context: Context) -> None:
+    async def _check_header_size(self, path: str, header: bytes, context: Context) -> None:
         if len(header) != wire_header.HEADER_BYTES:
-            await border.refuse(context, f"header must be {wire_header.HEADER_BYTES} bytes, found {len(header)}")
+            await border.refuse(context, f"{path} must be {wire_header.HEADER_BYTES} bytes, found {len(header)}")
 
     def _answer(self, outcome: Outcome) -> updates_pb2.SubmitUpdateResponse:
         return updates_pb2.SubmitUpdateResponse(
@@ -143,18 +143,16 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         while (message := await self._next(messages, context)) is not None:
             await self._gate.enter(context)
             if message.WhichOneof("part") != "chunk":
-                await border.refuse(context, "all messages of an upload but the first must be `chunk`")
+                await border.refuse(context, "part must be `chunk` in all messages of an upload but the first")
             chunk = message.chunk
             data = chunk.data
             if upload.stream != stream or upload.is_complete:
                 await context.abort(grpc.StatusCode.ABORTED, "a newer stream of this upload has taken over")
             if chunk.offset != upload.received_bytes:
-                await border.refuse(
-                    context, f"expected a chunk at offset {upload.received_bytes}, found {chunk.offset}"
-                )
+                await border.refuse(context, f"chunk.offset must be {upload.received_bytes}, found {chunk.offset}")
             room = min(self._max_chunk_bytes, upload.total_bytes - upload.received_bytes)
             if not 1 <= len(data) <= room:
-                await border.refuse(context, f"expected a chunk of 1 to {room} bytes, found {len(data)}")
+                await border.refuse(context, f"chunk.data must be 1 to {room} bytes, found {len(data)}")
             if google_crc32c.value(data) != chunk.crc32c:
                 await context.abort(grpc.StatusCode.DATA_LOSS, "a chunk was damaged on the way; ask GetUpload")
             try:
