@@ -223,8 +223,8 @@ def test_what_is_refused_for_ever_is_final_and_never_sent_again(answer: Answer) 
 def test_too_far_ahead_waits_for_a_newer_version() -> None:
     core = submitting_session()
     assert core.handle(answered(0, "TOO_FAR_AHEAD", state=server(0)), 0.0) == []
-    assert core.handle(events.Tick(), 100.0) == []
-    assert core.handle(events.ServerSeen(server(1)), 100.0) == [events.Send(0)]
+    assert core.handle(events.Tick(), 14.0) == []
+    assert core.handle(events.ServerSeen(server(1)), 14.0) == [events.Send(0)]
 
 
 def test_busy_waits_as_long_as_it_says_but_at_most_a_minute() -> None:
@@ -471,6 +471,50 @@ def test_an_owed_round_that_could_never_count_is_skipped_and_not_spent() -> None
         events.Report((RoundReport(1, "skipped"),)),
         events.Train(2, 5),
     ]
+
+
+def test_one_that_only_waits_asks_now_and_then_because_the_server_may_wait_for_it() -> None:
+    # A server that restarted without round 0 wants it again, and suspends us for it; no other message would tell.
+    core = submitting_session()
+    core.handle(answered(0, included_in=1), 0.0)
+    core.handle(events.Sealed(1), 0.0)
+    core.handle(answered(1, included_in=2), 1.0)
+    assert core.wake_at() == 16.0  # half of the straggler timeout after the last answer
+    assert core.handle(events.Tick(), 15.9) == []
+    assert core.handle(events.Tick(), 16.0) == [events.AskParticipation()]
+    wanted = events.ParticipationSeen(verdict(), active(wanted_rounds=(0,)))
+    assert core.handle(wanted, 16.1) == [events.Record((Reopened(0),)), events.Send(0)]
+
+
+def test_it_asks_at_once_when_the_watch_speaks_again() -> None:
+    core = submitting_session()
+    core.handle(answered(0, included_in=1), 0.0)
+    assert core.handle(events.Reconnected(), 0.1) == [events.AskParticipation()]
+    assert core.handle(events.ParticipationSeen(verdict(), active()), 0.2) == []
+
+
+def test_one_with_nothing_left_to_train_starts_all_the_same() -> None:
+    # It counts among those of whom a majority is needed, and the others cannot end without it.
+    for state in (SUSPENDED, OBSERVING):
+        core = Session(FACTS, spent=range(6))
+        core.handle(events.Tick(), 0.0)
+        core.handle(events.ModelArrived(4), 0.0)
+        assert core.handle(joined(state, state=server(4)), 0.0) == [events.Start(6)]
+
+
+@pytest.mark.parametrize("answer", ["STALE_SESSION", "UNKNOWN_PARTICIPANT"])
+def test_a_call_that_the_restore_of_the_server_overtook_does_not_halt(answer: Answer) -> None:
+    core = submitting_session()
+    assert core.handle(events.ServerSeen(server(epoch=2)), 0.0) == []  # round 0 is on its way
+    assert core.handle(answered(0, answer, state=server(epoch=2)), 0.1) == [events.Join()]
+
+
+def test_what_an_earlier_epoch_answers_late_counts_for_nothing() -> None:
+    core = submitting_session()
+    core.handle(events.ServerSeen(server(epoch=2)), 0.0)
+    assert core.handle(answered(0, included_in=1, state=server(epoch=1)), 0.1) == [events.Join()]
+    assert core.waiting == 1
+    assert core.handle(joined(active(), state=server(epoch=1)), 0.2) == [events.Join()]
 
 
 # Public clocks.

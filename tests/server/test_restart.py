@@ -138,3 +138,28 @@ def test_any_crashes_between_any_commits_give_the_model_of_a_run_without_crashes
     final = crashing.owner.store.snapshot(terms)
     assert final.array.tolist() == plain.models[terms.final_version].array.tolist()
     assert {history.accepted for history in final.histories.values()} == {terms.final_version}
+
+
+def test_the_watermark_stays_below_what_a_crash_opened_again_until_a_checkpoint_holds_it() -> None:
+    # An outbox goes by the version that was promised. The crash broke the promise, and the others go on without it.
+    owner, senders = Owner(TERMS), senders_of(TERMS)
+    owner.begin(senders)
+    ahead, *others = senders
+    for sender in senders:
+        owner.submit(sender, sender.seal(0))
+    early = ahead.seal(1)
+    assert owner.submit(ahead, early).included_in == 2
+    owner = owner.restart()
+    for sender in others:
+        owner.submit(sender, sender.seal(1))
+    owner.settle(owner.federation.leave(ahead.caller, 1, owner.now))  # so that version 2 does not wait for it
+    assert owner.federation.newest_version == 2
+    participants = {one.name: one for one in owner.federation.participants}
+    held_back = owner.federation.watermark(participants[ahead.name])
+    assert held_back < 2 == owner.federation.watermark(participants[others[0].name])
+    assert owner.federation.watermark() == held_back
+    outcome = owner.submit(ahead, early)
+    assert (outcome.answer, outcome.watermark) == (Answer.ACCEPTED, held_back)
+    for sender in others:
+        owner.submit(sender, sender.seal(2))
+    assert owner.federation.newest_version == owner.federation.watermark() == 3

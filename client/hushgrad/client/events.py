@@ -117,6 +117,11 @@ class ServerSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Reconnected:
+    """The watch speaks again after it was cut: the server may have restarted, and may want updates again."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelArrived:
     """A whole version was received and its checksum is right."""
 
@@ -157,6 +162,7 @@ Event = (
     | Sealed
     | TrainingDropped
     | ServerSeen
+    | Reconnected
     | ModelArrived
     | RunEnded
     | GoingAway

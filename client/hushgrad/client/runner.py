@@ -180,6 +180,9 @@ class Runner:
                     self._model = (version, model)
                 self._log.info("model_received", version=version)
                 yield events.ModelArrived(version)
+            case watcher.SpeaksAgain(server=server):
+                yield events.ServerSeen(server)
+                yield events.Reconnected()
             case watcher.StateSeen(server=server):
                 yield events.ServerSeen(server)
             case watcher.ServerGoesAway(server=server, retry_after_seconds=wait):

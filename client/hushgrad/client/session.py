@@ -113,6 +113,8 @@ class Session:
         self._told_below = 0
         self._version: int | None = None
         self._version_at = -math.inf
+        self._heard_at = -math.inf
+        self._must_ask = False
         self._permission: _Permission | None = None
         self._call: Call | None = None
         self._call_not_before = -math.inf
@@ -153,7 +155,7 @@ class Session:
 
         It is later than the time of the last event that was handled, and may have passed by now.
         """
-        times = [self._call_not_before, self._begin_not_before]
+        times = [self._call_not_before, self._begin_not_before, max(self._call_not_before, self._ask_at())]
         times += [held.not_before for held in self._held.values() if not held.accepted]
         return min((time for time in times if self._now < time < math.inf), default=None)
 
@@ -205,6 +207,8 @@ class Session:
                 self._dropping = False
             case events.ServerSeen(server=server):
                 self._see(server)
+            case events.Reconnected():
+                self._must_ask = True
             case events.ModelArrived(version=version):
                 if self._version is None or version > self._version:
                     self._version, self._version_at = version, now
@@ -223,10 +227,15 @@ class Session:
     def _answered(self, event: events.Answered, now: float) -> list[Action]:
         call, self._call = self._call, None
         verdict = event.verdict
-        if verdict.answer in ("STALE_SESSION", "UNKNOWN_PARTICIPANT") and 0 < self._server.epoch < verdict.server.epoch:
-            # The server was restored since we joined; nobody fenced us. The next call joins again.
-            self._see(verdict.server)
+        if verdict.server.epoch < self._server.epoch:
+            # What a server said before it was restored holds no longer: it knows other updates and sessions now.
             return []
+        was_restored = not self._joined or verdict.server.epoch > self._server.epoch > 0
+        if verdict.answer in ("STALE_SESSION", "UNKNOWN_PARTICIPANT") and not isinstance(event, events.Joined):
+            if was_restored:
+                # The call was on its way when the server was restored; nobody fenced us. The next call joins again.
+                self._see(verdict.server)
+                return []
         if verdict.answer in _HALTING:
             detail = f": {verdict.detail}" if verdict.detail else ""
             return self._halt(f"the server answered {verdict.answer} ({_HALTING[verdict.answer]}){detail}")
@@ -255,6 +264,7 @@ class Session:
             self._joined = True
         if event.participation.state != "unspecified":
             self._participation = event.participation
+            self._heard_at, self._must_ask = now, False
         if isinstance(event, events.ParticipationSeen):
             self._permission = _Permission(self.next_round, self._server.newest_version, now)
         wanted = frozenset(event.participation.wanted_rounds)
@@ -414,7 +424,16 @@ class Session:
                 return events.Start(self.next_round)
             if self._wants_to_train(now) and not self._allowed(now):
                 return events.AskParticipation()
+            if self._must_ask or (now >= self._ask_at() and not self._wants_to_train(now)):
+                return events.AskParticipation()
         return None
+
+    def _ask_at(self) -> float:
+        """Returns when to ask although nothing else is to be done. A server that restarted may want an update again, and
+        may suspend us for it, while we wait for a version that waits for us."""
+        if self._ended or not self._joined or self._version is None:
+            return math.inf
+        return max(self._version_at, self._heard_at) + self._facts.straggler_timeout_seconds / 2
 
     def _unsettled(self) -> list[int]:
         """Returns the rounds that an earlier epoch of the server accepted and the present one has not confirmed."""
@@ -444,11 +463,11 @@ class Session:
         return None
 
     def _wants_to_start(self) -> bool:
+        """Also with nothing left to train: the others need a majority, or all, to publish what is still missing."""
         return (
             self._participation.state in ("observing", "left", "suspended")
             and self._version is not None
             and self._version >= self._server.newest_version
-            and self._largest_spent + 1 < self._facts.final_version
         )
 
     def _wants_to_train(self, now: float) -> bool:

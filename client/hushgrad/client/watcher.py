@@ -38,6 +38,13 @@ class StateSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeaksAgain:
+    """The first message after an interruption has come."""
+
+    server: ServerState
+
+
+@dataclass(frozen=True, slots=True)
 class ServerGoesAway:
     """The server stops for a while."""
 
@@ -60,7 +67,7 @@ class WatchFailed:
     error: Exception
 
 
-Seen = ModelReceived | StateSeen | ServerGoesAway | FederationEnded | WatchFailed
+Seen = ModelReceived | StateSeen | SpeaksAgain | ServerGoesAway | FederationEnded | WatchFailed
 
 
 class Watcher:
@@ -82,6 +89,7 @@ class Watcher:
         self._model_bytes = model_bytes
         self._stopped = threading.Event()
         self._version: int | None = None
+        self._was_cut = False
         self._backoff = Backoff()
 
     def start(self) -> None:
@@ -103,6 +111,7 @@ class Watcher:
                 except RetryableError as error:
                     if not self._stopped.is_set():
                         self._outage.failed(str(error))
+                self._was_cut = True
                 if wait > 0:
                     self._stopped.wait(self._backoff.next(wait))
                 elif not self._stopped.is_set():
@@ -116,6 +125,9 @@ class Watcher:
         for server, news in self._transport.watch(self._version):
             self._outage.answered()
             self._backoff.reset()
+            if self._was_cut:
+                self._was_cut = False
+                self._deliver(SpeaksAgain(server))
             match news:
                 case Published():
                     self._deliver(StateSeen(server))

@@ -135,7 +135,6 @@ class _Server:
             max_inline_model_bytes=terms.limits.max_inline_model_bytes,
             max_chunk_bytes=terms.limits.max_chunk_bytes,
             heartbeat_seconds=self._config.heartbeat_seconds,
-            watermark=backup.noted_version(self._folder) if self._config.backups else None,
         )
         self._publisher.publish(*self._last_published(snapshot))
         archive = _FailStopArchive(Database.open(self._folder, read_only=True), self._fail)
@@ -146,6 +145,7 @@ class _Server:
             archive,
             now=loop.time(),
             since_first_start=max(0.0, time.time() - first_start),
+            backup_version=backup.noted_version(self._folder) if self._config.backups else None,
         )
         keep_versions = 0 if self._config.keep_sealed else self._config.keep_versions
         self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail)
@@ -262,8 +262,7 @@ class _Server:
             except StoreError as error:
                 self._log.error("backup_note_unreadable", why=str(error))
                 continue
-            if version > self._publisher.state.retention_watermark:
-                self._publisher.set_watermark(version)
+            if self._host.backed_up(version):
                 self._log.info("backed_up", version=version)
 
     def _fail(self, error: StoreError) -> None:

@@ -62,7 +62,7 @@ def verdict(outcome: Outcome, publisher: Publisher) -> common_pb2.Verdict:
         answer=int(outcome.answer),  # type: ignore[arg-type]
         detail=outcome.detail,
         retry_after_milliseconds=outcome.retry_after_milliseconds,
-        server=publisher.state,
+        server=publisher.state_for(outcome.watermark),
     )
 
 

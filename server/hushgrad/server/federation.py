@@ -50,6 +50,7 @@ class Outcome:
         records: what must be durable before the answer leaves. Even when there are none, an answer that repeats or
             refuses by something known must wait until everything returned before is durable.
         participation: how the server sees the caller; None when it was refused as a caller.
+        watermark: the retention watermark for the caller; None when it was refused as a caller.
         session, sequence, head: with Join.
         first_answer, included_in: with an update; see `Decision`.
     """
@@ -58,6 +59,7 @@ class Outcome:
     detail: str = ""
     records: tuple[Record, ...] = ()
     participation: Participation | None = None
+    watermark: int | None = None
     session: int = 0
     sequence: int = 0
     head: bytes = b""
@@ -95,6 +97,7 @@ class Federation:
         *,
         now: float,
         since_first_start: float = 0.0,
+        backup_version: int | None = None,
     ) -> None:
         """Begins from a snapshot.
 
@@ -105,8 +108,10 @@ class Federation:
             archive: finds older receipts.
             now: seconds of the clock that all later calls use.
             since_first_start: seconds since a server first started on this state.
+            backup_version: the version of the last verified backup; None when no backups are kept.
         """
         self.terms = terms
+        self.backup_version = backup_version
         self._terms_digest = terms_digest
         self._archive = archive
         self._parameters = terms.parameters
@@ -168,6 +173,13 @@ class Federation:
         """Returns how the server sees a participant."""
         return self._membership.view(participant)
 
+    def watermark(self, participant: Participant | None = None) -> int:
+        """Returns the retention watermark for a participant, or the one that holds for all of them."""
+        newest = self._membership.newest
+        base = newest if self.backup_version is None else min(self.backup_version, newest)
+        everybody = self._membership.participants.values() if participant is None else (participant,)
+        return min((one.watermark(base, self.terms.window) for one in everybody), default=base)
+
     def waiting_for(self) -> str:
         """Returns one sentence: what the next version waits for. Empty when the federation has ended."""
         return self._membership.waiting_for()
@@ -184,6 +196,7 @@ class Federation:
             Answer.RUN_ENDED if self.has_ended else Answer.ACCEPTED,
             records=(participant.record(),),
             participation=self.view(participant),
+            watermark=self.watermark(participant),
             session=session,
             sequence=participant.sequence,
             head=participant.head,
@@ -260,6 +273,7 @@ class Federation:
             outcome.answer,
             records=tuple(changes.values()),
             participation=Participation(view.state, view.entry_round, view.exit_round, listed, view.suspensions),
+            watermark=outcome.watermark,
         )
 
     # Updates
@@ -363,12 +377,18 @@ class Federation:
                 Answer.RUN_ENDED,
                 f"the final version, {self.terms.final_version}, is published",
                 participation=self.view(found),
+                watermark=self.watermark(found),
             )
         return found
 
     def _answered(self, participant: Participant, changed: bool) -> Outcome:
         records = (participant.record(),) if changed else ()
-        return Outcome(Answer.ACCEPTED, records=records, participation=self.view(participant))
+        return Outcome(
+            Answer.ACCEPTED,
+            records=records,
+            participation=self.view(participant),
+            watermark=self.watermark(participant),
+        )
 
     def _stop(self, caller: Caller, exit_round: int, state: State, now: float) -> Outcome:
         participant = self._called(caller)
@@ -400,6 +420,7 @@ class Federation:
             decision.detail,
             records,
             self.view(participant),
+            self.watermark(participant),
             first_answer=decision.first_answer,
             included_in=decision.included_in,
             retry_after_milliseconds=decision.retry_after_milliseconds,

@@ -37,6 +37,7 @@ class Host:
 
     def begin(self) -> None:
         """Does what may be due at once, after a restart for example."""
+        self._publisher.set_watermark(self.federation.watermark())
         self._advance()
         self._set_timer()
 
@@ -96,6 +97,14 @@ class Host:
         """Tells whether terms, name and session are right."""
         return self.federation.check(caller)
 
+    def backed_up(self, version: int) -> bool:
+        """Notes a verified backup of a version; says whether it is newer than the one before."""
+        if version <= (self.federation.backup_version or 0):
+            return False
+        self.federation.backup_version = version
+        self._publisher.set_watermark(self.federation.watermark())
+        return True
+
     def chunk_arrived(self, caller: Caller) -> None:
         """Notes that an upload makes progress."""
         self.federation.chunk_arrived(caller, self._loop.time())
@@ -133,7 +142,7 @@ class Host:
         published = checkpoint.result()
         now = self._loop.time()
         self.federation.published(published, now)
-        self._publisher.publish(published, _sha256(published.averaged))
+        self._publisher.publish(published, _sha256(published.averaged), self.federation.watermark())
         self._log.info("published", version=published.version, seconds=round(now - self._published_at, 4))
         self._published_at = now
         if self.federation.has_ended:

@@ -80,6 +80,8 @@ class Participant:
         receipts: by round; complete for all rounds that memory covers.
         rows: the receipts in `receipts` by ledger sequence.
         wanted: the rounds whose sealed bytes the server wants again.
+        reopened: rounds whose update may have been promised for an earlier version than the one that holds it, because
+            the server restarted in between.
         forgotten_sequence: the highest ledger row among the receipts that memory does not hold.
         sequence, head: the highest ledger row seen.
         started_at, chunk_at: when it last started, and when the last piece of an upload came, in the caller's seconds.
@@ -95,6 +97,7 @@ class Participant:
     receipts: dict[int, Receipt] = field(default_factory=dict)
     rows: dict[int, Receipt] = field(default_factory=dict)
     wanted: set[int] = field(default_factory=set)
+    reopened: set[int] = field(default_factory=set)
     forgotten_sequence: int = 0
     sequence: int = 0
     head: bytes = b""
@@ -212,6 +215,26 @@ class Participant:
             self.rows.pop(receipt.sequence, None)
             self.forgotten_sequence = max(self.forgotten_sequence, receipt.sequence)
 
+    def watermark(self, base: int, window: int) -> int:
+        """Returns the version up to which this participant may drop sealed bytes.
+
+        The outbox goes by the version that was promised, and a crash breaks promises: an update promised for v_5 may
+        come again after v_8, or never. So its round holds the watermark back until a checkpoint has it. Round i is only
+        taken from version i - W + 1 on, and promised for a later one.
+
+        Args:
+            base: the version up to which nothing in a checkpoint can be lost any more.
+            window: W of the terms.
+        """
+        self.reopened = {round_ for round_ in self.reopened if not self._is_settled_for_ever(round_, base)}
+        return max(0, min([base, *(round_ - window + 1 for round_ in self.reopened)]))
+
+    def _is_settled_for_ever(self, round_: int, base: int) -> bool:
+        receipt = self.receipts.get(round_)
+        if receipt is None or receipt.disposition in (Disposition.INVALID, Disposition.VOID, Disposition.LOST):
+            return True
+        return receipt.included_in is not None and receipt.included_in <= base
+
     def _count(self, receipt: Receipt | None, by: int) -> None:
         if receipt is None:
             return
@@ -268,6 +291,8 @@ def restore(
     )
     for receipt in receipts:
         participant.remember(receipt)
+        if receipt.digest is not None:
+            participant.reopened.add(receipt.round)
     settled = {round_ for round_, receipt in participant.receipts.items() if receipt.disposition is not None}
     for entry, exit_ in record.intervals:
         interval = Interval(entry, final_version if exit_ is None else exit_, settled)

@@ -33,10 +33,8 @@ class Publisher:
         max_inline_model_bytes: int,
         max_chunk_bytes: int,
         heartbeat_seconds: float,
-        watermark: int | None = None,
     ) -> None:
-        """Args: watermark as in `set_watermark`; None: the newest version, always."""
-        self._watermark = watermark
+        self._watermark: int | None = None
         self._published: models_pb2.Published | None = None
         self._server_epoch = server_epoch
         self._final_version = final_version
@@ -63,10 +61,24 @@ class Publisher:
         """Whether the final version is published."""
         return self._version >= self._final_version
 
-    def publish(self, published: Published, averaged_sha256: bytes) -> None:
-        """Makes a version the newest one. Its checkpoint must be durable."""
+    def state_for(self, watermark: int | None) -> common_pb2.ServerState:
+        """Returns the state with the retention watermark of one participant; None: with the one for all."""
+        if watermark is None or watermark == self._state.retention_watermark:
+            return self._state
+        return common_pb2.ServerState(
+            server_epoch=self._server_epoch, retention_watermark=watermark, newest_version=self._version
+        )
+
+    def publish(self, published: Published, averaged_sha256: bytes, watermark: int | None = None) -> None:
+        """Makes a version the newest one. Its checkpoint must be durable.
+
+        Args:
+            watermark: as in `set_watermark`; None: as before.
+        """
         version = published.version
         self._version = version
+        if watermark is not None:
+            self._watermark = watermark
         self.models = {models_pb2.MODEL_KIND_PUBLISHED: Model(version, published.model, published.sha256)}
         if published.averaged is not None:
             self.models[models_pb2.MODEL_KIND_AVERAGED] = Model(version, published.averaged, averaged_sha256)
@@ -83,7 +95,7 @@ class Publisher:
         self._wake()
 
     def set_watermark(self, watermark: int) -> None:
-        """Takes a retention watermark that does not follow the newest version. Watchers hear of it next time."""
+        """Takes the retention watermark that holds for all participants. Watchers hear of it next time."""
         self._watermark = watermark
         if self._published is not None:
             self._encode()
