@@ -55,7 +55,7 @@ def busy(kit: Kit, found: Judgement) -> None:
             )
         on.until_round(2)
         server.end()
-        _say(found, "busy", judge.same_bytes(server.submissions, "after BUSY") or on.finish([0]))
+        found.complain("busy", judge.same_bytes(server.submissions, "after BUSY") or on.finish([0]))
 
 
 def _busy(server: Server) -> Any:
@@ -78,8 +78,7 @@ def too_far_ahead(kit: Kit, found: Judgement) -> None:
         on.until_round(1)
         on.listen()
         times = len(server.of_round(1))
-        _say(
-            found,
+        found.complain(
             "too-far-ahead",
             f"round 1 was sent {times} times before a newer version had arrived" if times > 1 else None,
         )
@@ -104,7 +103,7 @@ def too_far_ahead(kit: Kit, found: Judgement) -> None:
         on.until_round(6)
         server.end()
         wrong = judge.same_bytes(server.submissions, "after TOO_FAR_AHEAD") or on.finish([0])
-        _say(found, "too-far-ahead", wrong)
+        found.complain("too-far-ahead", wrong)
 
 
 def refused(kit: Kit, found: Judgement) -> None:
@@ -136,7 +135,7 @@ def refused(kit: Kit, found: Judgement) -> None:
             found.require(
                 "refused-rounds", times <= 1, f"round {round_} was answered {name} and was sent {times} times"
             )
-        _say(found, "refused-rounds", stuck or on.finish([0], unless=repeated))
+        found.complain("refused-rounds", stuck or on.finish([0], unless=repeated))
 
 
 def halting_submit(name: str, word: int, kit: Kit, found: Judgement) -> None:
@@ -151,7 +150,7 @@ def halting_submit(name: str, word: int, kit: Kit, found: Judgement) -> None:
         after = server.submissions[server.rounds().index(1) + 1 :]
         if after:
             wrong = f"round {after[0].round} was sent after {said}; the client must stop at once"
-        _say(found, name, f"after {said}, {wrong}" if wrong and not after else wrong)
+        found.complain(name, f"after {said}, {wrong}" if wrong and not after else wrong)
 
 
 def halting_join(name: str, word: int, kit: Kit, found: Judgement) -> None:
@@ -175,7 +174,7 @@ def fatal_fault(kit: Kit, found: Judgement) -> None:
         after = server.submissions[server.rounds().index(1) + 1 :]
         if after:
             wrong = f"round {after[0].round} was sent after INVALID_ARGUMENT; repeating does not help, stop"
-        _say(found, "fatal-fault", wrong and f"after INVALID_ARGUMENT, {wrong}" if not after else wrong)
+        found.complain("fatal-fault", wrong and f"after INVALID_ARGUMENT, {wrong}" if not after else wrong)
 
 
 def run_ended(kit: Kit, found: Judgement) -> None:
@@ -194,7 +193,7 @@ def run_ended(kit: Kit, found: Judgement) -> None:
         late = [round_ for round_ in server.rounds() if round_ > max(begun, 4)]
         server.end()
         wrong = f"round {late[0]} was begun after RUN_ENDED" if late else None
-        _say(found, "run-ended", wrong or on.finish([0]))
+        found.complain("run-ended", wrong or on.finish([0]))
 
 
 def budget(kit: Kit, found: Judgement) -> None:
@@ -264,7 +263,7 @@ def limits(kit: Kit, found: Judgement) -> None:
         on.until_round(2)
         server.end()
         wrong = judge.first(judge.layout(one, server.federation, server.digest) for one in server.submissions)
-        _say(found, "limits", wrong or on.finish([0]))
+        found.complain("limits", wrong or on.finish([0]))
 
 
 def saturation(kit: Kit, found: Judgement) -> None:
@@ -282,7 +281,7 @@ def saturation(kit: Kit, found: Judgement) -> None:
         on.until(lambda: bool(server.submissions), "an update must be sent", exit_allowed=True)
         if not server.submissions:
             refused_ = on.process.exit_code != 0
-            _say(found, "saturation", None if refused_ else "the client ended with 0 and sent nothing")
+            found.complain("saturation", None if refused_ else "the client ended with 0 and sent nothing")
             return
         update = server.submissions[0].update(federation.terms.parameters)
         shown = None if update is None else update[: world.BITS].tolist()
@@ -299,11 +298,6 @@ def _refuses(on: Stage, found: Judgement, name: str, codes: Any, why: str) -> No
         found.fail(name, f"{why}, and round {sent[0].round} was sent all the same")
     elif wrong:
         found.fail(name, f"{why}: {wrong}")
-
-
-def _say(found: Judgement, name: str, complaint: str | None) -> None:
-    if complaint:
-        found.fail(name, complaint)
 
 
 def _one(name: str, promise: str, play: Callable[[Kit, Judgement], None]) -> Scenario:

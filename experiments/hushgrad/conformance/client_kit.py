@@ -7,14 +7,18 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hushgrad.conformance import client_answers, client_rounds, client_statistics
+from hushgrad.conformance import client_answers, client_kills, client_models, client_rounds, client_statistics
 from hushgrad.conformance.report import Check, Judgement, Result
 from hushgrad.conformance.stage import Kit, Scenario, StuckError
 from hushgrad.experiments.errors import InputError
 
 SCENARIOS: tuple[Scenario, ...] = (
-    *client_rounds.SCENARIOS, *client_answers.SCENARIOS, *client_statistics.SCENARIOS,
-)  # fmt: skip
+    *client_rounds.SCENARIOS,
+    *client_kills.SCENARIOS,
+    *client_models.SCENARIOS,
+    *client_answers.SCENARIOS,
+    *client_statistics.SCENARIOS,
+)
 FULL_ROUNDS = 2400
 QUICK_ROUNDS = 600
 

@@ -67,6 +67,11 @@ class Judgement:
             self.fail(name, why)
         return condition
 
+    def complain(self, name: str, complaint: str | None) -> None:
+        """Fails the check if there is a complaint."""
+        if complaint:
+            self.fail(name, complaint)
+
     def failed(self, name: str) -> bool:
         """Says whether a check has failed already."""
         return self._found.get(name, ("", ""))[0] == "fail"

@@ -92,7 +92,7 @@ class Stage:
         deadline = time.monotonic() + START_SECONDS
         speaks = False
         while not self.server.wait_for(condition, 0.1):
-            if self.process.exit_code is not None and not self.server.wait_for(condition, 0.2):
+            if self.process.exit_code is not None and not self.server.wait_for(condition, 1.0):
                 if exit_allowed:
                     return
                 raise StuckError(f"{what}: the client ended before, {self.ending()}")
