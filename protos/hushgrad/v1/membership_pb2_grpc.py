@@ -105,7 +105,9 @@ class MembershipServiceServicer:
 
     def GetParticipation(self, request, context):
         """Tells the participant how the server sees it. Call it before you spend privacy on a round when the newest model you
-        hold is older than half of straggler_timeout_seconds, or when an answer said that you are suspended.
+        hold is older than half of straggler_timeout_seconds, or when an answer said that you are suspended. Call it, too,
+        when your watch speaks again after it was cut, and, while you only wait, whenever half of straggler_timeout_seconds
+        has passed without an answer or a new version: a server that restarted may wait for you to send an update again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
