@@ -147,3 +147,11 @@ def test_delta_above_one_in_n_needs_a_persons_word():
 def test_the_suggested_delta_is_at_most_a_tenth_of_one_in_n(records, delta):
     assert accountant.suggest_delta(records) == delta
     assert accountant.suggest_delta(records) <= 1 / (10 * records)
+
+
+@pytest.mark.parametrize(("rounds", "method"), [(10**7, "pld"), (10**11, "rdp")])
+def test_an_absurd_number_of_rounds_is_answered_in_seconds(rounds, method):
+    claim = _schedule([RoundGroup(0.5, 1.0, rounds)], adjacency="replace-one", delta=1e-3)
+
+    assert claim.method == method
+    assert claim.epsilon > rounds / 10

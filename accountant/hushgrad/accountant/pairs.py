@@ -97,9 +97,11 @@ def _connected(losses: Any, curve: Any, back_losses: Any, back_curve: Any, inter
     from dp_accounting.pld import pld_pmf
 
     below = -np.expm1(-back_losses[:0:-1]) + np.exp(-back_losses[:0:-1]) * back_curve[:0:-1]
-    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+    connected = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
         interval, 1 - len(back_losses), len(losses) - 1, np.concatenate([below, curve])
     )
+    # The library keeps small grids as dictionaries, whose composition with themselves takes time in proportion to T.
+    return connected.to_dense_pmf()
 
 
 def scale(pair: Pair, q: float, sigma: float) -> float:

@@ -7,9 +7,10 @@ In formulas: q the sampling probability of a record in one round, sigma the pair
 rounds.
 """
 
+import functools
 import importlib.metadata
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,9 @@ SMALLEST_PROBABILITY = 1e-12
 
 SMALLEST_NOISE_MULTIPLIER, LARGEST_NOISE_MULTIPLIER = 1e-3, 1e6
 """Less noise is refused: it protects nobody (epsilon is above 10^5). More noise is charged as the largest."""
+
+MAX_ROUNDS = 10**7
+"""No answer is given for more: the library's bounds of a composed range grow with their number, past any memory."""
 
 _Q_GRID_RATIO = 1.02
 _COARSEST_INTERVAL, _FINEST_INTERVAL = 1e-3, 1e-8
@@ -55,10 +59,20 @@ def method_version() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The epsilon of composed rounds as a function of delta, an upper bound at every delta it answers for."""
+    """The epsilon of composed rounds as a function of delta, an upper bound at every delta it answers for.
 
-    distributions: tuple[Any, ...]
+    Attributes:
+        compose: composes the rounds when first called, one distribution for each grid; none if nothing is released.
+        numerical_error: what is set aside of delta for double precision.
+    """
+
+    compose: Callable[[], tuple[Any, ...]]
     numerical_error: float
+
+    @property
+    def distributions(self) -> tuple[Any, ...]:
+        """The composed distributions."""
+        return self.compose()
 
     def epsilon(self, delta: float) -> float:
         """Returns an epsilon >= 0 such that the composed rounds are (epsilon, delta)-differentially private.
@@ -68,8 +82,6 @@ class Curve:
         Raises:
             RefusedError: if double precision cannot answer at this delta, or no finite epsilon exists on the grid.
         """
-        if not self.distributions:
-            return 0.0
         if self.numerical_error > _LARGEST_ERROR_SHARE * delta:
             raise RefusedError(
                 f"delta {delta:.3g} is too small for a privacy loss distribution of this many rounds in double "
@@ -77,7 +89,7 @@ class Curve:
             )
         target = delta - self.numerical_error
         try:
-            epsilon = max(float(pld.get_epsilon_for_delta(target)) for pld in self.distributions)
+            epsilon = max((float(pld.get_epsilon_for_delta(target)) for pld in self.distributions), default=0.0)
         except OverflowError:
             epsilon = math.inf
         if not math.isfinite(epsilon):
@@ -114,14 +126,17 @@ def curve(rounds: Rounds, *, pair: Pair = "add-remove", quick: bool = False) -> 
     """
     prepared = _with_unsampled_joined(_with_few_probabilities(_within_limits(rounds)))
     if not prepared:
-        return Curve((), 0.0)
+        return Curve(lambda: (), 0.0)
+    rounds_in_all = sum(prepared.values())
     interval = _interval(prepared, pair)
     floor = _finest_interval(prepared, pair)
     # The two agree within a fraction of a percent where the grid is fine enough; the larger is reported.
     intervals = {max(interval, floor)} if quick else {max(interval, floor), max(interval / 3, floor)}
     return Curve(
-        tuple(_compose(prepared, pair, step) for step in sorted(intervals)),
-        _ERROR_PER_GROUP * (len(prepared) + 1) + _ERROR_PER_ROUND * sum(prepared.values()),
+        functools.cache(lambda: tuple(_compose(prepared, pair, step) for step in sorted(intervals))),
+        _ERROR_PER_GROUP * (len(prepared) + 1) + _ERROR_PER_ROUND * rounds_in_all
+        if rounds_in_all <= MAX_ROUNDS
+        else math.inf,
     )
 
 
