@@ -169,6 +169,8 @@ def _forge_noise(document):
         (_set("runs", 0, "claim", "epsilon", 0.1), "claim is"),
         (_set("runs", 0, "sampling", "fixed"), "sampling differs"),
         (_set("runs", []), "runs does not list"),
+        (lambda document: document["runs"].append(document["runs"][1]), "runs does not list"),
+        (_set("rows", 2, "digest", "00"), "digest must be 32 bytes"),
         (_forge_noise, "the header's noise multiplier must be 8.0, found 4.0"),
     ],
 )
@@ -219,7 +221,17 @@ def test_insecure_noise_claims_nothing(sound):
 
 @pytest.mark.parametrize(
     "document",
-    [None, [], {}, {"rows": []}, {"rows": [], "format": 2}, {"rows": [], "format": 1, "ledger_id": "xy"}, 1.5, "text"],
+    [
+        None,
+        [],
+        {},
+        {"rows": []},
+        {"rows": [], "format": 2},
+        {"rows": [], "format": 1, "ledger_id": "xy"},
+        {"rows": [], "format": 1, "ledger_id": "00"},
+        1.5,
+        "text",
+    ],
 )
 def test_what_is_no_exported_ledger_is_bad_input(document):
     with pytest.raises(AccountantError):

@@ -149,7 +149,7 @@ def test_the_suggested_delta_is_at_most_a_tenth_of_one_in_n(records, delta):
     assert accountant.suggest_delta(records) <= 1 / (10 * records)
 
 
-@pytest.mark.parametrize(("rounds", "method"), [(10**7, "pld"), (10**11, "rdp")])
+@pytest.mark.parametrize(("rounds", "method"), [(10**6, "pld"), (10**11, "rdp")])
 def test_an_absurd_number_of_rounds_is_answered_in_seconds(rounds, method):
     claim = _schedule([RoundGroup(0.5, 1.0, rounds)], adjacency="replace-one", delta=1e-3)
 

@@ -98,7 +98,9 @@ def read(document: Any) -> Exported:
     try:
         ledger_id = bytes.fromhex(document["ledger_id"])
     except (KeyError, TypeError, ValueError):
-        raise AccountantError("ledger_id must be 16 bytes in hexadecimal") from None
+        ledger_id = b""
+    if len(ledger_id) != 16:
+        raise AccountantError("ledger_id must be 16 bytes in hexadecimal")
     found = Exported(head=hashlib.sha256(b"hushgrad ledger" + ledger_id).digest())
     for number, row in enumerate(document["rows"], start=1):
         found.rows = number
@@ -121,6 +123,8 @@ def read(document: Any) -> Exported:
 def _follow(found: Exported, number: int, row: Mapping[str, Any]) -> None:
     head, digest = found.head, bytes.fromhex(row["digest"])
     found.head = hashlib.sha256(head + digest).digest()
+    if len(digest) != hashlib.sha256().digest_size:
+        found.faults.append(f"row {number}: digest must be 32 bytes, found {len(digest)}")
     if row["sequence"] != number:
         found.faults.append(f"row {number} has sequence number {row['sequence']}")
     if row["head"] != found.head.hex():
@@ -238,7 +242,7 @@ def _compare_lifetime(document: Mapping[str, Any], found: Exported) -> None:
 
 def _compare_runs(document: Mapping[str, Any], found: Exported) -> None:
     shown = {run.get("terms_digest"): run for run in document.get("runs") or [] if isinstance(run, Mapping)}
-    if list(shown) != list(found.runs):
+    if list(shown) != list(found.runs) or len(document.get("runs") or []) != len(shown):
         found.faults.append("runs does not list the federations that the chain commits")
     for digest, run in found.runs.items():
         if digest in shown:
