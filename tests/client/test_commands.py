@@ -134,6 +134,7 @@ def test_a_run_from_init_to_export(ready: World) -> None:
     assert run["odometer"]["epsilon"] == run["claim"]["epsilon"]
     assert "not a guarantee" in run["odometer"]["label"]
     assert status["left"]["epsilon"] == pytest.approx(1.0 - run["claim"]["epsilon"])
+    assert run["waiting_for"].startswith("nothing: every committed round")
 
     assert ready.good("ledger", "verify")["updates"] == 6
     kinds = [row["kind"] for row in ready.good("ledger", "show")]

@@ -125,7 +125,18 @@ def _run_status(snapshot: Snapshot, run: Committed) -> dict[str, Any]:
         "updates_accepted": sum(entry.state == "accepted" for entry in entries),
         "updates_refused": sum(entry.state == "final" and entry.reason != "VOID" for entry in entries),
         "updates_held": sum(entry.held for entry in entries),
+        "waiting_for": _waiting_for(run, mine, [entry.round for entry in entries if entry.state == "sealed"]),
     }
+
+
+def _waiting_for(run: Committed, mine: list[Row], unanswered: list[int]) -> str:
+    """Returns one sentence: what the next thing here waits for, as far as the ledger knows."""
+    if unanswered:
+        return f"round {min(unanswered)} is sealed and waits for the server's answer"
+    next_round = max((row.round for row in mine if row.round is not None), default=-1) + 1
+    if next_round >= run.rounds:
+        return "nothing: every committed round has been spent, skipped or made void, and every update was answered"
+    return f"everything sealed was answered; round {next_round} waits for a version that permits it"
 
 
 def _run(run: Committed) -> dict[str, Any]:

@@ -69,6 +69,7 @@ def status(answer: Mapping[str, Any]) -> str:
             f"  rounds      {rounds}",
             f"  so far      epsilon {reading['epsilon']:g} at delta {reading['delta']:g} ({reading['label']})",
             f"  outbox      {outbox}",
+            f"  waits for   {run['waiting_for']}",
         ]
     return "\n".join(lines)
 

@@ -101,6 +101,7 @@ def server(*, listen: str, state: str, keep_sealed: bool, keep_versions: int, li
 {_line("listen", _text(listen), "host:port; port 0 picks a free one and logs it")}
 {_line("state", _text(state), "folder of receipts, checkpoints and published models")}
 {_line("keep_sealed", str(keep_sealed).lower(), "true: also keep the sealed bytes of every update")}
+{_line("backups", "false", "true: clients keep updates until hushgrad-server backup has them")}
 {_line("keep_versions", str(keep_versions), "how many published versions stay available; 0: all")}
 heartbeat_seconds = 5.0
 {_line("drain_seconds", "5.0", "how long a stopping server finishes what it began")}
