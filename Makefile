@@ -22,7 +22,7 @@ demo: $(DEMO_READY) ## One server, five clients, one private model (ARGS="--seed
 	@$(BIN)/hushgrad demo $(ARGS)
 
 test: $(DEV_READY) ## Run the tests (ARGS="tests/server -k resume")
-	@$(BIN)/python -m pytest -q $(ARGS)
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile $(ARGS)
 
 conformance: $(DEV_READY) ## Judge our client and server, and plant every fault (a few minutes)
 	@HUSHGRAD_WHOLE_CONFORMANCE=1 $(BIN)/python -m pytest -q tests/conformance_kit $(ARGS)
