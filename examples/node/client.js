@@ -90,13 +90,14 @@ class Client {
     if (this.version < 0 || this.version < this.newest) return null;
     const active = seen.state === "PARTICIPATION_STATE_ACTIVE";
     const round = Math.max(ledger.nextRound, active ? seen.entry_round : 0);
-    if (!active) return round < terms.final_version ? () => this.member("Start", { next_round: round }) : null;
+    if (!active) return () => this.member("Start", { next_round: round }); // others need us even when no round is left
+    // A server that restarted may want an update again: ask when the watch was cut, and after long silence.
+    if (seconds() - this.freshAt > terms.straggler_timeout_seconds / 2) return () => this.member("GetParticipation", {});
     const exit = seen._exit_round ? seen.exit_round : Infinity;
     if (round >= Math.min(terms.final_version, exit) || !this.permits(round)) return null;
     if (round >= this.newest + terms.window) return null;
     // An update that is too old to count would cost privacy for nothing: owe it no longer, and start anew.
     if (this.newest > round + terms.window) return () => this.member("Observe", { exit_round: round });
-    if (seconds() - this.freshAt > terms.straggler_timeout_seconds / 2) return () => this.askParticipation();
     return () => this.train(round);
   }
 
@@ -149,6 +150,7 @@ class Client {
 
   async join() {
     const answer = await this.member("Join", { join_id: this.joinId });
+    if (answer === null) return;
     this.session = answer.session;
     const { sequence, head } = answer.ledger;
     if (sequence > 0 && !this.ledger.heads[sequence]?.equals(head)) {
@@ -165,17 +167,13 @@ class Client {
     }
   }
 
-  async askParticipation() {
-    await this.member("GetParticipation", {});
-    this.freshAt = seconds();
-  }
-
   async send(row) {
     const { header, payload } = row;
     const small = payload.length <= this.terms.limits.max_unary_bytes;
     const submit = () =>
       call(this.stubs.updates, "SubmitUpdate", { caller: this.caller, header, payload, crc32c: crc32c(header, payload) });
     const answer = await this.ask(small ? submit : () => this.upload(row));
+    if (answer === null) return;
     const word = answer.verdict.answer === "ANSWER_DUPLICATE" ? answer.first_answer : answer.verdict.answer;
     if (word === "ANSWER_TOO_FAR_AHEAD") {
       row.afterVersion = answer.verdict.server.newest_version;
@@ -222,6 +220,7 @@ class Client {
   // Takes every version that is newer than any seen; ends by throwing when the federation has ended.
   async watch() {
     let silence = 30_000;
+    let wasCut = false;
     for (let wait = 200; ; wait = Math.min(2 * wait, 5000)) {
       const after = this.version >= 0 ? { after_version: this.version } : {};
       const stream = this.stubs.models.WatchModels({ caller: this.caller, ...after });
@@ -230,6 +229,8 @@ class Client {
         for await (const news of stream) {
           clearTimeout(alarm);
           this.see(news.server);
+          if (wasCut) [wasCut, this.freshAt] = [false, -Infinity];
+          this.#wake(); // also to see whether it is time to ask
           if (news.event === "run_ended") throw new Stop(EXIT.ENDED, `ended with version ${news.run_ended.final_version}`);
           if (news.event === "heartbeat") silence = 3 * news.heartbeat.interval_milliseconds;
           if (news.event === "published") await this.take(news.published);
@@ -243,6 +244,7 @@ class Client {
         clearTimeout(alarm);
         stream.cancel();
       }
+      wasCut = true;
       await sleep(jitter(wait));
     }
   }
@@ -278,6 +280,11 @@ class Client {
     });
     const word = answer.verdict.answer.replace("ANSWER_", "");
     if (word === "RUN_ENDED") throw new Stop(EXIT.ENDED, "the federation has ended");
+    const restored = answer.verdict.server.server_epoch > this.epoch && this.epoch > 0;
+    if (restored && ["STALE_SESSION", "UNKNOWN_PARTICIPANT"].includes(word)) {
+      this.see(answer.verdict.server); // nobody fenced us: the restored server does not know our session; join again
+      return null;
+    }
     if (FOR_A_PERSON.includes(word)) throw new Stop(EXIT.PERSON, `the server answered ${word}: ${answer.verdict.detail}`);
     this.see(answer.verdict.server);
     if (notes) this.note(answer.participation);
@@ -287,6 +294,7 @@ class Client {
   // Notes how the server sees us, and what it wants sent again.
   note(participation) {
     this.seen = participation;
+    this.freshAt = seconds();
     for (const wanted of participation.wanted_rounds) {
       const row = this.ledger.rows.find((candidate) => candidate.round === wanted);
       if (!row) throw new Stop(EXIT.PERSON, `the server wants round ${wanted}, which this ledger never sealed`);

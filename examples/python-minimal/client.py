@@ -27,20 +27,18 @@ def crc32c(data):
 
 def gaussian(s):  # returns what draws from the discrete Gaussian of scale s, cut at 14 s, with weights of 200 bits
     ratio = int(2**200 * (-Context(prec=90).divide(1, 2 * Decimal(s) ** 2)).exp(Context(prec=90)))  # exp(-1 / 2 s^2)
-    factors = itertools.accumulate(itertools.repeat(ratio * ratio >> 200), lambda f, g: f * g >> 200, initial=ratio)
-    steps = itertools.islice(factors, math.ceil(14 * s))  # exp(-(2 x + 1) / 2 s^2) for x = 0, 1, 2, ...
+    steps = itertools.accumulate([ratio * ratio >> 200] * math.ceil(14 * s), lambda f, g: f * g >> 200, initial=ratio)
     half = list(itertools.accumulate(steps, lambda weight, f: weight * f >> 200, initial=1 << 200))
     table = list(itertools.accumulate(half[:0:-1] + half))
     return lambda: bisect.bisect_right(table, secrets.randbelow(table[-1])) - len(table) // 2
 
 
 def epsilon(rounds, q, sigma, delta):  # Renyi divergences of integer order a: Mironov et al. 2019, section 3.3
-    log_factorial, best = np.cumsum(np.log(np.maximum(1, np.arange(257)))), math.inf
+    log_fact, best = np.cumsum(np.log(np.maximum(1, np.arange(257)))), math.inf
     for a in range(2, 257 if delta > 0 else 0):
-        k = np.arange(a + 1)
-        logs = log_factorial[a] - log_factorial[k] - log_factorial[a - k] + k * math.log(q) + (a - k) * math.log1p(-q)
-        moment = np.logaddexp.reduce(logs + k * (k - 1) / (2 * sigma**2))
-        best = min(best, (rounds * moment - math.log(delta * a)) / (a - 1) + math.log1p(-1 / a))
+        binomial = log_fact[a] - log_fact[k := np.arange(a + 1)] - log_fact[a - k]
+        logs = binomial + k * math.log(q) + (a - k) * math.log1p(-q) + k * (k - 1) / (2 * sigma**2)
+        best = min(best, (rounds * np.logaddexp.reduce(logs) - math.log(delta * a)) / (a - 1) + math.log1p(-1 / a))
     return best * (1 + 1e-9)
 
 
@@ -98,11 +96,13 @@ class Client:
 
     def heed(self, answer):
         word = common_pb2.Answer.Name(answer.verdict.answer).removeprefix("ANSWER_")
-        if word in ("RUN_ENDED", "UNSPECIFIED", "CONFLICT", "STALE_SESSION", "UNKNOWN_PARTICIPANT", "WRONG_TERMS"):
+        restored = word in ("STALE_SESSION", "UNKNOWN_PARTICIPANT") and answer.verdict.server.server_epoch > self.epoch
+        words = ("RUN_ENDED", "UNSPECIFIED", "CONFLICT", "STALE_SESSION", "UNKNOWN_PARTICIPANT", "WRONG_TERMS")
+        if word in words and not restored:
             leave(0 if word == "RUN_ENDED" else 5, f"the server answered {word}: {answer.verdict.detail}")
         if word == "BUSY":
             return time.sleep(min(answer.verdict.retry_after_milliseconds / 1000, 60))  # None: again
-        self.seen = answer.participation
+        self.seen, self.fresh_at = answer.participation, time.monotonic()
         for wanted in self.seen.wanted_rounds:
             if not self.sql("UPDATE ledger SET owed = 1 WHERE round = ?", (wanted,)).rowcount:
                 leave(5, f"the server wants round {wanted}, which this ledger never sealed")
@@ -121,6 +121,7 @@ class Client:
     def read(self):  # one piece of news; a stream lives for 15 s, so that a dead one is noticed
         after = self.version if self.version >= 0 else None
         request = models_pb2.WatchModelsRequest(caller=self.me, after_version=after)
+        self.fresh_at = self.fresh_at if self.news else -math.inf  # whoever was cut off asks what is wanted
         stream, self.news = self.news or self.models.WatchModels(request, timeout=15), None
         news = next(stream, None)
         if news is None or news.HasField("going_away"):
@@ -164,16 +165,16 @@ class Client:
             self.after = self.newest
         elif fate in (common_pb2.ANSWER_ACCEPTED, common_pb2.ANSWER_INVALID, common_pb2.ANSWER_STALE):
             self.sql("UPDATE ledger SET owed = 0 WHERE round = ?", (i,))
-        else:
+        elif self.me.session:
             leave(5, f"an answer that this client does not know: {answer}")
 
     def step(self):  # does the next thing that is to be done, or waits for news
         owed = self.sql("SELECT round, header, payload FROM ledger WHERE owed ORDER BY round LIMIT 1").fetchone()
         i = max(self.sql("SELECT MAX(round) + 1 FROM ledger").fetchone()[0], self.seen.entry_round)
         k, rule, nominal = self.version, self.terms.delay, [*self.terms.sample_sizes]
-        sizes = (nominal + nominal[-1:] * i)[:i]  # s_0 .. s_(i-1)
-        square = (sum(sizes) / math.log(sum(sizes))) if sum(sizes) >= 3 else 0
-        permitted = k >= i or (k >= i - rule.max_delay, sum(sizes[k:]) ** 2 <= square, True)[rule.kind - 1]
+        t = sum(sizes := (nominal + nominal[-1:] * i)[:i])  # of s_0 .. s_(i-1)
+        root_rule = t > 2 and sum(sizes[k:]) ** 2 * math.log(t) <= t
+        permitted = k >= i or (k >= i - rule.max_delay, root_rule, True)[rule.kind - 1]
         last = min(self.terms.final_version, self.seen.exit_round if self.seen.HasField("exit_round") else math.inf)
         if not self.me.session:
             self.join()
@@ -181,15 +182,14 @@ class Client:
             self.send(*owed)
         elif k < max(self.newest, 0):
             self.persist(self.read)
-        elif self.seen.state != membership_pb2.PARTICIPATION_STATE_ACTIVE and i < self.terms.final_version:
+        elif self.seen.state != membership_pb2.PARTICIPATION_STATE_ACTIVE:  # others need us even when no round is left
             self.call(self.members.Start, membership_pb2.StartRequest(caller=self.me, next_round=i))
+        elif time.monotonic() - self.fresh_at > self.terms.straggler_timeout_seconds / 2:
+            self.call(self.members.GetParticipation, membership_pb2.GetParticipationRequest(caller=self.me))
         elif i >= last or not permitted or i >= self.newest + self.terms.window:
             self.persist(self.read)
         elif self.newest > i + self.terms.window:  # too late to count: owe it no longer, and start anew
             self.call(self.members.Observe, membership_pb2.ObserveRequest(caller=self.me, exit_round=i))
-        elif time.monotonic() - self.fresh_at > self.terms.straggler_timeout_seconds / 2:
-            self.call(self.members.GetParticipation, membership_pb2.GetParticipationRequest(caller=self.me))
-            self.fresh_at = time.monotonic()
         else:
             self.train(i)
 
