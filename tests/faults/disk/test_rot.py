@@ -157,6 +157,7 @@ def run_client(root: Path, address: str = "127.0.0.1:1") -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.faults
 def test_a_deleted_ledger_is_refused_and_the_way_to_a_new_one_is_explained(copied: Path) -> None:
     for path in (copied / "client-1").glob("ledger.sqlite*"):
         path.unlink()
@@ -167,6 +168,7 @@ def test_a_deleted_ledger_is_refused_and_the_way_to_a_new_one_is_explained(copie
     assert not (copied / "client-1" / "ledger.sqlite").exists()
 
 
+@pytest.mark.faults
 def test_a_ledger_put_back_from_an_old_copy_is_found_out_before_anything_is_drawn(copied: Path) -> None:
     shutil.rmtree(copied / "client-1")
     shutil.copytree(copied / "old-client-1", copied / "client-1")
@@ -179,6 +181,7 @@ def test_a_ledger_put_back_from_an_old_copy_is_found_out_before_anything_is_draw
     assert crowd.sealed_in_ledgers(copied, ["client-1"]) == before
 
 
+@pytest.mark.faults
 def test_the_log_of_another_ledger_is_refused_or_changes_nothing(copied: Path) -> None:
     wal = copied / "client-1" / "ledger.sqlite-wal"
     assert wal.exists()  # it was killed; opening it by ourselves would empty the log
@@ -194,6 +197,7 @@ def test_the_log_of_another_ledger_is_refused_or_changes_nothing(copied: Path) -
     )
 
 
+@pytest.mark.faults
 def test_a_flipped_bit_anywhere_in_a_ledger_is_refused_or_changes_nothing(copied: Path) -> None:
     path = copied / "client-1" / "ledger.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as connection:

@@ -40,9 +40,9 @@ def sweep(root: Path, inject: str) -> bool:
     return not came_through
 
 
-@pytest.mark.parametrize("number", [3, 8, 15])
+@pytest.mark.parametrize("number", [8, 15])
 def test_a_server_killed_at_a_durability_call_loses_nothing_that_it_answered(tmp_path: Path, number: int) -> None:
-    # 1 or 2 are its start, 3 to 8 joins and starts, 15 lies in a checkpoint.
+    # 8 lies among joins and starts, 15 in a checkpoint.
     assert sweep(tmp_path / "run", f"{SYNCS}:signal=SIGKILL:when={number}")
 
 

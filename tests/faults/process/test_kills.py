@@ -29,16 +29,22 @@ def kill_at_random(
     chance = random.Random(seed)
     order = ["server"] * server + [federation.names[number % len(federation.names)] for number in range(clients)]
     chance.shuffle(order)
+    at = federation.version
     for name in order:
-        time.sleep(chance.uniform(0.2, 1.0) * pause)
+        # A kill counts only while there is work: between two of them at least one version is published.
+        federation.wait(lambda at=at: federation.version > at, 30, "a version between two kills")
+        time.sleep(chance.uniform(0.0, 1.0) * pause)
         assert federation.is_running(name), f"{name} has ended before the last kill\n{federation.tails()}"
         federation.kill(name)
         if name == "server":
             federation.start_server()
         else:
             federation.start_client(name, address=via)
+        at = federation.version
 
 
+@pytest.mark.faults
+@pytest.mark.timeout(300)
 def test_server_and_clients_killed_a_few_times_over_lossy_calls_lose_nothing(tmp_path: Path) -> None:
     with crowd.crowd(tmp_path / "run", clients=2, rounds=150, round_seconds=0.05) as federation:
         federation.start_server()
@@ -56,13 +62,13 @@ def test_server_and_clients_killed_a_few_times_over_lossy_calls_lose_nothing(tmp
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_a_server_killed_fifty_times_under_load_is_ready_within_five_seconds_and_loses_nothing(tmp_path: Path) -> None:
     with crowd.crowd(tmp_path / "run", clients=3, rounds=2000, round_seconds=0.03) as federation:
         federation.start_server()
         federation.start_clients()
         federation.wait(lambda: federation.version >= 3, 60, "version 3")
-        kill_at_random(federation, server=50, clients=0, seed=3, pause=0.6)
+        kill_at_random(federation, server=50, clients=0, seed=3, pause=0.4)
         assert max(federation.ready_seconds) < 5
         stop_clients(federation)
         print(f"50 kills, ready in {statistics.median(federation.ready_seconds):.2f} s at the median, "
@@ -71,13 +77,13 @@ def test_a_server_killed_fifty_times_under_load_is_ready_within_five_seconds_and
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_clients_killed_fifty_times_under_load_resume_with_the_same_bytes(tmp_path: Path) -> None:
     with crowd.crowd(tmp_path / "run", clients=3, rounds=2000, round_seconds=0.03) as federation:
         federation.start_server()
         federation.start_clients()
         federation.wait(lambda: federation.version >= 3, 60, "version 3")
-        kill_at_random(federation, server=0, clients=50, seed=4, pause=2.0)
+        kill_at_random(federation, server=0, clients=50, seed=4, pause=0.4)
         stop_clients(federation)
         judge_unfinished(federation)
 
@@ -158,6 +164,7 @@ def test_a_server_stopped_in_a_burst_of_updates_keeps_all_that_it_accepted_and_e
     assert len(stored) < 4 * 90  # the twin: it was a burst that was cut
 
 
+@pytest.mark.faults
 def test_a_second_client_on_one_ledger_is_refused_before_it_reads_data_and_the_ledger_stays(tmp_path: Path) -> None:
     with crowd.crowd(tmp_path / "run", clients=2, rounds=150) as federation:
         federation.address = "127.0.0.1:1"  # nobody is there: the first client waits, with its ledger open

@@ -11,6 +11,8 @@ from tests.faults import crowd
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.faults
+@pytest.mark.timeout(300)
 def test_a_backup_older_than_every_outbox_ends_in_a_running_federation_and_a_report(tmp_path: Path) -> None:
     with crowd.crowd(tmp_path / "run", clients=2, rounds=150, round_seconds=0.05) as federation:
         root = federation.root
