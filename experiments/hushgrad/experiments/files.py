@@ -107,6 +107,8 @@ heartbeat_seconds = 5.0
 {_line("drain_seconds", "5.0", "how long a stopping server finishes what it began")}
 # How long to stay, after the end, for those who have not fetched the last model; 0: for ever.
 linger_seconds = {_number(linger_seconds)}
+# Health, status and gRPC reflection for people at this machine; on loopback only, off unless it is written here.
+# admin_listen = "127.0.0.1:7444"
 """
 
 
