@@ -80,6 +80,7 @@ def test_the_page_names_every_check_and_its_rate():
         (["client"], "cannot be started"),
         (["client", "--", "/no/such/command"], "cannot be started"),
         (["client", "--only", "nonsense", "--", "true"], "unknown check"),
+        (["client", "--keep", str(Path(__file__).parent), "--", "true"], "must be a new or empty folder"),
         (["server"], "give host:port"),
         (["server", "--only", "nonsense", "127.0.0.1:1"], "unknown check"),
     ],

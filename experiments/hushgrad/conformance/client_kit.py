@@ -48,13 +48,15 @@ def run(
         keep: a folder for state, data and logs, which stay; none: a temporary one.
 
     Raises:
-        InputError: if a check is not known, or the command cannot be started.
+        InputError: if a check is not known, the command cannot be started, or the folder is in use.
     """
     known = {check.name for check in checks()}
     if unknown := sorted(set(only) - known):
         raise InputError(f"unknown check {unknown[0]!r}; checks are {', '.join(sorted(known))}")
     if not command or shutil.which(command[0]) is None:
         raise InputError(f"the command {' '.join(command)!r} cannot be started; give it after --")
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise InputError(f"{keep} must be a new or empty folder; logs of two runs would mix")
     folder = keep or Path(tempfile.mkdtemp(prefix="hushgrad-conformance-"))
     kit = Kit(command, folder, patience_seconds, QUICK_ROUNDS if quick else FULL_ROUNDS)
     chosen = [scenario for scenario in SCENARIOS if not only or any(check.name in only for check in scenario.checks)]
