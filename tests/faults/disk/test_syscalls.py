@@ -36,6 +36,7 @@ def sweep(root: Path, inject: str) -> bool:
         if "did not start" not in str(error):
             raise
         came_through = False
+    assert drive.accepted <= drive.stored()
     drive.finish()
     return not came_through
 

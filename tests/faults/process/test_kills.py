@@ -91,7 +91,8 @@ def test_clients_killed_fifty_times_under_load_resume_with_the_same_bytes(tmp_pa
 def stop_clients(federation: crowd.Crowd) -> None:
     """Ends all clients with SIGTERM."""
     for name in federation.names:
-        assert federation.kill(name, signal.SIGTERM) == 0, federation.tails()
+        # -SIGTERM: it was started a moment ago and has not come to its own handler yet.
+        assert federation.kill(name, signal.SIGTERM) in (0, -signal.SIGTERM), federation.tails()
 
 
 def judge_unfinished(federation: crowd.Crowd) -> crowd.Verdict:
