@@ -1,5 +1,6 @@
 """Calls that are lost, repeated and reordered on their way to a real server, by a proxy that knows no message."""
 
+import signal
 import threading
 import time
 from pathlib import Path
@@ -189,3 +190,36 @@ def test_a_process_whose_participant_joined_elsewhere_is_told_so_and_takes_no_pa
     assert again.submit(one.sender.sealed[0]).verdict.answer == ACCEPTED
     for client in (one, two, again):
         client.close()
+
+
+@pytest.mark.parametrize(
+    ("payload", "changes"),
+    [
+        (bytes(4 * TERMS.parameters - 4), {}),  # one element is missing
+        (bytes(8 * TERMS.parameters), {"element_type": 2}),  # 64-bit integers, or what somebody took floats for
+        (b"\0\0\0\x80" + bytes(4 * TERMS.parameters - 4), {}),  # -2^31, the one element that has no negative
+    ],
+    ids=["wrong_dimension", "wrong_element_type", "element_that_is_never_valid"],
+)
+def test_content_that_the_terms_refuse_is_invalid_for_ever_and_leaves_the_model_alone(
+    tmp_path: Path, payload: bytes, changes: dict
+) -> None:
+    make_state(tmp_path, TERMS)
+    with ServerProcess(tmp_path) as server:
+        one, two = started(server.address)
+        sealed = one.sender.seal(0, payload, **changes)
+        answer = one.submit(sealed)
+        assert answer.verdict.answer == common_pb2.ANSWER_INVALID, answer.verdict
+        server.stop(signal.SIGKILL)
+    with ServerProcess(tmp_path) as server:
+        for client in (one, two):
+            client.close()
+        one, two = Client(server.address, one.sender), Client(server.address, two.sender)
+        again = one.submit(sealed)  # the refusal was durable before it was answered
+        assert (again.verdict.answer, again.first_answer) == (DUPLICATE, common_pb2.ANSWER_INVALID)
+        two.submit(two.sender.seal(0))
+        two.wait_for_version(1)
+        assert [(entry.participant, entry.round) for entry in one.manifest(1).entries] == [("client-2", 0)]
+        assert one.status().participants[0].updates_invalid == 1
+        for client in (one, two):
+            client.close()
