@@ -10,7 +10,7 @@ BENCH_PIP := .bench-env/bin/python -m pip --disable-pip-version-check -qq
 DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 
-.PHONY: help demo test faults soak conformance lint lint-code lint-contract lint-deploy interop format stubs bench bench-env constraints clean
+.PHONY: help demo test faults simulate soak conformance lint lint-code lint-contract lint-deploy interop format stubs bench bench-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -30,6 +30,10 @@ conformance: $(DEV_READY) ## Judge our client and server, and plant every fault 
 faults: $(DEV_READY) ## Kill, cut, fill and disturb for minutes; needs root (ARGS="-k partition")
 	@$(BIN)/python -m tests.faults.needs
 	@$(BIN)/python -m pytest -q -m faults $(ARGS)
+
+simulate: $(DEV_READY) ## Run 20,000 simulated schedules of faults, and look for every planted bug
+	@$(BIN)/python -m tests.faults.simulator --seeds 0:20000 --output simulated.json
+	@$(BIN)/python -m tests.faults.planted.plant --output planted.json
 
 soak: $(DEV_READY) ## Everything at once, for ten minutes (ARGS="--minutes 2 --out soak.json")
 	@$(BIN)/python -m tests.faults.soak $(ARGS)
