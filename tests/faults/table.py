@@ -1,7 +1,7 @@
-"""Writes the tables of docs/reliability.md from what the harnesses measured: python -m tests.faults.table FILE...
+"""Writes the tables of docs/reliability.md from what was measured: python -m tests.faults.table FILE...
 
-Each FILE is JSON. A campaign of the simulator has "cases"; a list has one planted bug per entry; other harnesses may add
-lists of the same shape with a "harness" of their own. The text around the tables is kept.
+Each FILE is JSON. A campaign of the simulator has "cases"; a list has one planted bug per entry; other harnesses may
+add lists of the same shape with a "harness" of their own. The text around the tables is kept.
 """
 
 import json

@@ -113,6 +113,7 @@ BUGS = (
         return Decision(Answer.DUPLICATE, first_answer=Answer.ACCEPTED)
     if known is not None and known.digest is not None:
 """,
+        seed=217,
     ),
     Bug(
         "prune before the retention watermark",
@@ -166,16 +167,10 @@ BUGS = (
         f"{_CLIENT}/session.py",
         "            if self._must_ask or (now >= self._ask_at() and not self._wants_to_train(now)):\n",
         "            if False:\n",
+        seed=10,
     ),
     Bug(
-        "an answer from before a restore counts",
-        "product",
-        f"{_CLIENT}/session.py",
-        "        if verdict.server.epoch < self._server.epoch:\n",
-        "        if False:\n",
-    ),
-    Bug(
-        "an update beside the window is not taken although it is wanted",
+        "dedup for the newest rounds only",
         "product",
         f"{_SERVER}/admission.py",
         "    if known is not None and known.digest is not None:\n",

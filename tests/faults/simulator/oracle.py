@@ -258,14 +258,19 @@ class Oracle:
         model = struct.pack(f"<{len(wrapped)}f", *(float(number) * scale for number in wrapped))
         self._require(published.model == model, f"version {published.version} does not read as its sum")
 
-    def suspended(self, server: "Server", receipts: list[Receipt], records: tuple[Any, ...]) -> None:
-        """Stragglers were suspended."""
+    def suspended_of(self, server: "Server") -> set[str]:
+        """Returns who is suspended now."""
+        return {one.name for one in server.federation.participants if one.state is State.SUSPENDED}
+
+    def suspended(self, server: "Server", before: set[str], records: tuple[Any, ...]) -> None:
+        """The server looked for stragglers."""
+        receipts = [record for record in records if isinstance(record, Receipt)]
+        for receipt in receipts:
+            key = (receipt.participant, receipt.round)
+            self._require(key not in self._counted, "a counted round is skipped")
         blamed = {receipt.participant for receipt in receipts}
-        for record in records:
-            if isinstance(record, Receipt):
-                self._require((record.participant, record.round) not in self._counted, "a counted round is skipped")
-                continue
-            self._require(record.name in blamed, f"{record.name} is suspended and held nobody up")
+        for name in sorted(self.suspended_of(server) - before):
+            self._require(name in blamed, f"{name} is suspended and held nobody up")
             self._counts["suspension"] += 1
 
     # Participants

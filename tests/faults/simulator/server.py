@@ -259,9 +259,10 @@ class Server:
         if generation != self.generation or not self.is_up or deadline != self._timer_at:
             return
         self._timer_at = FAR
+        before = self.oracle.suspended_of(self)
         records = self.federation.tick(self.world.now)
+        self.oracle.suspended(self, before, records)
         if records:
-            self.oracle.suspended(self, [record for record in records if isinstance(record, Receipt)], records)
             self._enqueue((("write", records),), None, _nothing)
             if self.world.trace is not None:
                 names = {record.name for record in records if not isinstance(record, Receipt)}
