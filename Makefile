@@ -29,7 +29,7 @@ conformance: $(DEV_READY) ## Judge our client and server, and plant every fault 
 
 faults: $(DEV_READY) ## Kill, cut, fill and disturb for minutes; needs root (ARGS="-k partition")
 	@$(BIN)/python -m tests.faults.needs
-	@$(BIN)/python -m pytest -q -m faults $(ARGS)
+	@$(BIN)/python -m pytest -q -n 3 --dist loadfile -m faults $(ARGS)
 
 simulate: $(DEV_READY) ## Run 20,000 simulated schedules of faults, and look for every planted bug
 	@$(BIN)/python -m tests.faults.simulator --seeds 0:20000 --output simulated.json
