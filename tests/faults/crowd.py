@@ -141,6 +141,9 @@ class Crowd:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
                 process.wait()
+            # Each has a process group of its own: a strace that is killed would let its child go on.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def start_server(self, *prefix: str, listen: str = "") -> None:
         """Starts the server and waits until it serves. `prefix`: a command that runs it."""
@@ -176,6 +179,7 @@ class Crowd:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
+                start_new_session=True,
             )
 
     def kill(self, name: str, how: signal.Signals = signal.SIGKILL) -> int:

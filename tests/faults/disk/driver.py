@@ -6,7 +6,9 @@ happened to: a published model is a function of the set of updates, bit for bit.
 
 import contextlib
 import json
+import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -119,17 +121,22 @@ class Drive:
 
 
 class Traced(ServerProcess):
-    """A server under strace. Its process id is strace's; the server is its child and dies with it."""
+    """A server under strace. Its process id is strace's; the server is its child, in a process group of their own."""
 
     def __init__(self, root: Path, inject: str) -> None:
-        self._prefix = strace(inject)
-        super().__init__(root, prefix=self._prefix)
+        super().__init__(root, prefix=strace(inject), preexec=os.setsid)
+
+    def __exit__(self, *_: object) -> None:
+        # A strace that is killed lets its child go on.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=20)
 
 
 def strace(inject: str) -> list[str]:
     """Returns a command that runs another with a fault injected: SYSCALLS:WHAT:when=N."""
     syscalls = inject.split(":")[0]
-    # -D would make strace the child; without it, a signal that kills the traced process also ends strace the same way.
+    # When a signal kills the traced process, strace ends in the same way.
     return ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={syscalls}", "-e", f"inject={inject}"]
 
 
