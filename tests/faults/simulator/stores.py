@@ -306,7 +306,10 @@ class SimulatedLedger(Journal):
                 self.spent.add(round_)
                 self.skipped.add(round_)
             else:
-                self._states[round_] = Entry(round_, self._digests[round_], "final", "VOID", held=False)
+                was = self._states[round_]
+                self._states[round_] = Entry(
+                    round_, was.digest, "final", "VOID", was.included_in, was.server_epoch, held=False
+                )
                 self._bytes.pop(round_, None)
 
     def sync(self) -> None:
