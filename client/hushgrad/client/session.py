@@ -231,11 +231,11 @@ class Session:
             # What a server said before it was restored holds no longer: it knows other updates and sessions now.
             return []
         was_restored = not self._joined or verdict.server.epoch > self._server.epoch > 0
-        if verdict.answer in ("STALE_SESSION", "UNKNOWN_PARTICIPANT") and not isinstance(event, events.Joined):
-            if was_restored:
-                # The call was on its way when the server was restored; nobody fenced us. The next call joins again.
-                self._see(verdict.server)
-                return []
+        unknown = verdict.answer in ("STALE_SESSION", "UNKNOWN_PARTICIPANT")
+        if unknown and was_restored and not isinstance(event, events.Joined):
+            # The call was on its way when the server was restored; nobody fenced us. The next call joins again.
+            self._see(verdict.server)
+            return []
         if verdict.answer in _HALTING:
             detail = f": {verdict.detail}" if verdict.detail else ""
             return self._halt(f"the server answered {verdict.answer} ({_HALTING[verdict.answer]}){detail}")
@@ -429,8 +429,11 @@ class Session:
         return None
 
     def _ask_at(self) -> float:
-        """Returns when to ask although nothing else is to be done. A server that restarted may want an update again, and
-        may suspend us for it, while we wait for a version that waits for us."""
+        """Returns when to ask although nothing else is to be done.
+
+        A server that restarted may want an update again, and may suspend us for it, while we wait for a version that
+        waits for us.
+        """
         if self._ended or not self._joined or self._version is None:
             return math.inf
         return max(self._version_at, self._heard_at) + self._facts.straggler_timeout_seconds / 2
