@@ -133,6 +133,7 @@ FOUND = {
     1: "a call that the restore of the server overtook halted its client",
     24: "clients that only waited did not learn that a restarted server wanted their updates again",
     11200: "one with nothing left to train never started again, and the last versions had no majority",
+    18521: "the watermark forgot what it waited for as soon as the window had passed it, before a backup held it",
     11488: "a server restored to its beginning waited for participants with nothing left to train",
 }
 """Seeds that failed when they were first run, and what was wrong then."""

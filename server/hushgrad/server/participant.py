@@ -206,9 +206,9 @@ class Participant:
             self.rounds_received = max(self.rounds_received, receipt.round + 1)
 
     def forget(self, round_: int) -> None:
-        """Drops the receipt of a round from memory, unless its content is still missing."""
+        """Drops the receipt of a round from memory, unless its content is still missing, or the watermark waits for it."""
         receipt = self.receipts.get(round_)
-        if receipt is None or receipt.lacks_content:
+        if receipt is None or receipt.lacks_content or round_ in self.reopened:
             return
         del self.receipts[round_]
         if receipt.sequence is not None:
