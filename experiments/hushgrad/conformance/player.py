@@ -69,8 +69,15 @@ class Player:
         self.sequence = 0
         self.head = wire_header.first_head(secrets.token_bytes(16))
         self.heads: dict[int, bytes] = {0: self.head}
+        self._address = address
+        self.connect()
+
+    def connect(self) -> None:
+        """Opens a new connection. Needed after the server was killed: a call on the old one may end with UNAVAILABLE,
+        which would be nobody's fault.
+        """
         self.channel = grpc.insecure_channel(
-            address,
+            self._address,
             [
                 ("grpc.enable_retries", 0),
                 ("grpc.initial_reconnect_backoff_ms", 200),

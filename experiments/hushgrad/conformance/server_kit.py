@@ -267,6 +267,8 @@ class _Play:
         before = {version: one.model(version)[0] for version in range(6)}
         self._process.kill()
         self._process.start()
+        for player in (one, two, self.stranger):
+            player.connect()
         self._watch = self.stranger.watch(4)
         for player in (one, two):
             player.join(secrets.token_bytes(16))
