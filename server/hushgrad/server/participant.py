@@ -206,7 +206,7 @@ class Participant:
             self.rounds_received = max(self.rounds_received, receipt.round + 1)
 
     def forget(self, round_: int) -> None:
-        """Drops the receipt of a round from memory, unless its content is still missing, or the watermark waits for it."""
+        """Drops the receipt of a round from memory, unless its content is missing or the watermark waits for it."""
         receipt = self.receipts.get(round_)
         if receipt is None or receipt.lacks_content or round_ in self.reopened:
             return
