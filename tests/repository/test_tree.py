@@ -58,7 +58,7 @@ def test_tests_need_neither_torch_nor_ray():
 
 def test_no_file_names_a_place_to_download_from():
     # A lock that names hosts breaks behind the next proxy, and says where it was made.
-    pattern = re.compile(r"pypi\.org|pythonhosted|--index-url|--find-links|\.whl\b|file:/{2}|npmjs\.org")
+    pattern = re.compile(r"pyp[i]\.org|pyth[o]nhosted|--index-url|--find-links|\.whl\b|file:/{2}|npm[j]s\.org")
     wrong = [
         str(path.relative_to(ROOT))
         for path in tracked_files()
