@@ -145,6 +145,11 @@ class Disk:
     def restore(self) -> None:
         """Gives power back. Nobody may use the disk."""
         unmount(self.folder)
+        # On a busy machine the loop device goes a moment later; a second one on the same image would see another disk.
+        for _ in range(200):
+            if not subprocess.run(["losetup", "-j", str(self._image)], capture_output=True, check=True).stdout:
+                break
+            time.sleep(0.05)
         # What the page cache holds of the image is what reached the disk; nothing has to be dropped.
         mount("-o", "loop", str(self._image), str(self.folder))
 
