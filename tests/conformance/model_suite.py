@@ -3,6 +3,7 @@
 The oracle is a loop over records with gradients written down anew, and those are held against differences of the loss.
 """
 
+import abc
 import itertools
 import math
 from fractions import Fraction
@@ -15,19 +16,20 @@ SIZES = (1, 2, 63, 64, 65, 255, 256, 257, 600)
 """Around the edges of products of 64 rows and blocks of 256."""
 
 
-class ModelSuite:
+class ModelSuite(abc.ABC):
     """Abstract: a subclass, whose name begins with Test, gives these three."""
 
+    @abc.abstractmethod
     def model(self) -> Model:
-        raise NotImplementedError
+        """Returns the model to be judged."""
 
+    @abc.abstractmethod
     def loss(self, parameters: np.ndarray, x: np.ndarray, y: int) -> float:
         """The loss of one record as a textbook has it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def gradient(self, parameters: np.ndarray, x: np.ndarray, y: int) -> np.ndarray:
         """The gradient of that loss, shape (d,), by another route than the model's."""
-        raise NotImplementedError
 
     def records(self, count: int, seed: int = 7) -> tuple[np.ndarray, np.ndarray]:
         model, generator = self.model(), np.random.default_rng(seed)

@@ -3,6 +3,7 @@
 A subclass gives `make`, which returns a store on the terms, and `reopened`, which returns it after a crash.
 """
 
+import abc
 import hashlib
 from typing import Any
 
@@ -36,14 +37,16 @@ def published(version: int, average: bool = False) -> Published:
     )
 
 
-class StoreSuite:
+class StoreSuite(abc.ABC):
     """Inherit, and give `make` and `reopened`."""
 
+    @abc.abstractmethod
     def make(self, tmp_path: Any) -> Any:
-        raise NotImplementedError
+        """Makes a new store in the folder."""
 
+    @abc.abstractmethod
     def reopened(self, store: Any) -> Any:
-        raise NotImplementedError
+        """Returns the same store as it is after a restart."""
 
     def test_a_new_store_begins_with_version_zero(self, tmp_path: Any) -> None:
         snapshot = self.make(tmp_path).snapshot(TERMS)
