@@ -13,7 +13,7 @@ from hushgrad.server.database import Database
 from hushgrad.server.folder import StateFolder
 from hushgrad.v1 import common_pb2
 
-from tests.support.federations import Owner, make_terms, senders_of
+from tests.support.federations import Owner, Sender, make_terms, senders_of
 from tests.support.servers import Client, ServerProcess, configure, make_state
 
 TERMS = make_terms(participants=2, final_version=30, window=6, max_delay=2)
@@ -210,6 +210,49 @@ def test_after_the_end_an_absent_participant_is_waited_for_only_so_long(tmp_path
         one.close()
         assert server.process.wait(timeout=10) == 0
         assert 2.0 < time.monotonic() - began < 4.5
+
+
+def test_a_watcher_that_was_cut_off_before_the_end_is_waited_for(tmp_path: Path) -> None:
+    terms = make_terms(participants=1, final_version=1)
+    make_state(tmp_path, terms)
+    with ServerProcess(tmp_path) as server:
+        (one,) = clients_of(server, senders_of(terms))
+        onlooker = Client(server.address, Sender("onlooker", terms))
+        watch = onlooker.watch()
+        next(watch)
+        watch.cancel()
+        one.start()
+        one.submit(one.sender.seal(0))
+        assert list(one.watch())[-1].HasField("run_ended")
+        with pytest.raises(subprocess.TimeoutExpired):
+            server.process.wait(timeout=4)
+        # Its next try, after the longest wait between two of them.
+        assert list(onlooker.watch())[-1].HasField("run_ended")
+        assert server.process.wait(timeout=4) == 0
+        one.close()
+        onlooker.close()
+
+
+def test_a_server_that_was_killed_waits_after_the_end_for_those_it_does_not_know(tmp_path: Path) -> None:
+    terms = make_terms(participants=1, final_version=2)
+    make_state(tmp_path, terms)
+    senders = senders_of(terms)
+    with ServerProcess(tmp_path) as server:
+        (one,) = clients_of(server, senders)
+        one.start()
+        one.submit(one.sender.seal(0))
+        one.wait_for_version(1)
+        one.close()
+        server.stop(signal.SIGKILL)
+    with ServerProcess(tmp_path) as server:
+        began = time.monotonic()
+        (one,) = clients_of(server, senders)
+        one.start(1)
+        one.submit(one.sender.seal(1))
+        assert list(one.watch())[-1].HasField("run_ended")
+        one.close()
+        assert server.process.wait(timeout=20) == 0
+        assert time.monotonic() - began > 8
 
 
 def test_a_straggler_is_suspended_by_the_clock_of_a_real_server(tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ CHANNEL_OPTIONS: Final = (
 )
 _QUIET_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.1
+# A watcher whose stream broke off waits up to 5 s between its tries.
+_RETURN_SECONDS: Final = 10.0
 _NOTE_SECONDS: Final = 0.5
 _SPOOL_UPLOADS: Final = 4 * MAX_STREAMS
 
@@ -151,6 +153,7 @@ class _Server:
         self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail)
         self._host = Host(federation, self._store, self._publisher, self._log, keep_sealed=self._config.keep_sealed)
         self._gate = Gate()
+        self._expects_until = loop.time() + _RETURN_SECONDS if snapshot.version > 0 else 0.0
         self._models = ModelService(
             self._publisher, lambda: Database.open(self._folder, read_only=True), terms_digest, self._gate
         )
@@ -246,6 +249,8 @@ class _Server:
 
     def _is_done(self, ended_at: float, now: float) -> bool:
         if now - max(ended_at, self._gate.last_call_at) < _QUIET_SECONDS or self._publisher.watchers > 0:
+            return False
+        if now < self._expects_until or self._models.expects(_RETURN_SECONDS):
             return False
         participants = self._host.federation.participants
         return all(

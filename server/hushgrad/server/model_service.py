@@ -20,10 +20,15 @@ MAX_LOADS = 4
 
 T = TypeVar("T")
 _MAX_VERSION = 2**63 - 1
+_MAX_REMEMBERED = 10_000
 
 
 class ModelService:
-    """See ModelService in models.proto."""
+    """See ModelService in models.proto.
+
+    Attributes:
+        told_the_end: names of those who were told that the run ended.
+    """
 
     def __init__(
         self,
@@ -38,7 +43,9 @@ class ModelService:
         self._terms_digest = terms_digest
         self._gate = gate
         self._loads = asyncio.Semaphore(MAX_LOADS)
+        self._time = asyncio.get_running_loop().time
         self.told_the_end: set[str] = set()
+        self._cut_off: dict[str, float] = {}
 
     def handler(self) -> grpc.GenericRpcHandler:
         """Returns what a server registers."""
@@ -61,9 +68,25 @@ class ModelService:
         """Streams news of versions."""
         name = await self._enter(request, context)
         after = request.after_version if request.HasField("after_version") else None
-        async with contextlib.aclosing(self._publisher.watch(after, lambda: self.told_the_end.add(name))) as messages:
-            async for message in messages:
-                yield message
+        self._cut_off.pop(name, None)
+        try:
+            async with contextlib.aclosing(self._publisher.watch(after, lambda: self.told_the_end.add(name))) as news:
+                async for message in news:
+                    yield message
+        except (asyncio.CancelledError, GeneratorExit):
+            self._note_cut(name)
+            raise
+
+    def _note_cut(self, name: str) -> None:
+        self._cut_off.pop(name, None)
+        self._cut_off[name] = self._time()
+        if len(self._cut_off) > _MAX_REMEMBERED:
+            del self._cut_off[next(iter(self._cut_off))]
+
+    def expects(self, seconds: float) -> bool:
+        """Returns whether somebody whose watch broke off so recently has neither come back nor been told the end."""
+        since = self._time() - seconds
+        return any(at > since and name not in self.told_the_end for name, at in self._cut_off.items())
 
     async def get_model(self, request: models_pb2.GetModelRequest, context: Context) -> AsyncIterator[bytes]:
         """Streams one version in chunks."""
