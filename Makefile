@@ -76,7 +76,7 @@ constraints: ## Choose newest versions of everything and pin them in constraints
 	@rm -rf .constraints-env
 	@$(call make_environment,.constraints-env)
 	@echo "choosing versions; this takes a few minutes"
-	@.constraints-env/bin/python -m pip --disable-pip-version-check -qq install '.[dev,bench]'
+	@.constraints-env/bin/python -m pip --disable-pip-version-check -qq install '.[dev,bench,release]'
 	@{ sed -n '/^#/p' constraints.txt; \
 		.constraints-env/bin/python -m pip --disable-pip-version-check freeze --exclude hushgrad \
 		| grep -E '^[A-Za-z0-9._-]+==[^ ]+$$'; } > .constraints-env/new
