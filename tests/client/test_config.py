@@ -81,7 +81,7 @@ def test_nothing_that_changes_privacy_has_a_default(tmp_path: Path, key: str) ->
     ("old", "new", "complaint"),
     [
         ("[model]", "[model]\nlayers = 3", "unknown field `layers`"),
-        ('kind = "logistic"', 'kind = "tree"', "Invalid enum value 'tree'"),
+        ('kind = "logistic"', 'kind = "tree"', "kind must be one of .*found 'tree'"),
         ('sampler = "poisson"', 'sampler = "shuffle"', "Invalid enum value 'shuffle'"),
         ("delta = 1e-5", "delta = 0.0", "privacy.delta must be between 0 and 1, found 0.0"),
         ("clip_norm = 0.5", "clip_norm = nan", "privacy.clip_norm must be finite and > 0, found nan"),

@@ -116,9 +116,9 @@ def test_without_row_wise_products_each_row_is_multiplied_alone(monkeypatch, fea
     model, generator = softmax.Softmax(features=features, classes=classes), np.random.default_rng(1)
     parameters = generator.normal(size=(features + 1) * classes)
     data, labels = generator.normal(size=(70, features)), generator.integers(0, classes, 70)
-    expected = model.clipped_sum(parameters, data, labels, 0.5)
+    expected = model.clipped_sum(parameters, data, labels, 0.5).total
     monkeypatch.setattr(linear, "_fixed_shape_product_is_rowwise", lambda f, k: False)
-    np.testing.assert_allclose(model.clipped_sum(parameters, data, labels, 0.5), expected, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(model.clipped_sum(parameters, data, labels, 0.5).total, expected, rtol=0, atol=1e-13)
 
 
 def test_a_penalty_that_cancels_the_loss_does_not_lengthen_a_clipped_gradient():
@@ -134,7 +134,7 @@ def test_a_penalty_that_cancels_the_loss_does_not_lengthen_a_clipped_gradient():
             low, high = (t, high) if t / (1 + np.exp(t * squared)) < l2 else (low, t)
         model, parameters = logistic.Logistic(features=3, l2=l2), np.append(weights, 0.0)
         clip_norm = share * l2 * float(np.sqrt(squared))  # omega / C on both sides of where the road forks
-        vector = model.clipped_sum(parameters, (t * weights)[np.newaxis], np.array([1]), clip_norm)
+        vector = model.clipped_sum(parameters, (t * weights)[np.newaxis], np.array([1]), clip_norm).total
         found = sum(Fraction(value) ** 2 for value in vector.tolist())
         assert found <= (Fraction(clip_norm) * (1 + Fraction(linear.CLIP_ERROR) + Fraction(15, 2**53))) ** 2
 
@@ -170,9 +170,9 @@ def test_norms_from_the_closed_form_are_never_below_the_exact_ones():
 def test_the_penalty_stands_inside_the_clipped_gradient_and_spares_the_bias():
     """With x = 0, r = 1/2 (label 0, score 0): gradient (lambda w, 1/2), by hand."""
     model, parameters = logistic.Logistic(features=2, l2=0.5), np.array([2.0, 0.0, 0.0])
-    found = model.clipped_sum(parameters, np.zeros((1, 2)), np.array([0]), 10.0)
+    found = model.clipped_sum(parameters, np.zeros((1, 2)), np.array([0]), 10.0).total
     np.testing.assert_array_equal(found, [1.0, 0.0, 0.5])
-    clipped = model.clipped_sum(parameters, np.zeros((1, 2)), np.array([0]), 0.5)
+    clipped = model.clipped_sum(parameters, np.zeros((1, 2)), np.array([0]), 0.5).total
     np.testing.assert_allclose(clipped, np.array([1.0, 0.0, 0.5]) * 0.5 / np.sqrt(1.25), rtol=1e-12)
 
 
@@ -182,8 +182,8 @@ def test_two_classes_of_softmax_are_logistic_regression():
     w, features, labels = generator.normal(size=6), generator.normal(size=(50, 5)), generator.integers(0, 2, 50)
     both = np.zeros((6, 2))
     both[:, 1] = w
-    wide = softmax.Softmax(features=5, classes=2).clipped_sum(both.ravel(), features, labels, 1e9).reshape(6, 2)
-    narrow = logistic.Logistic(features=5).clipped_sum(w, features, labels, 1e9)
+    wide = softmax.Softmax(features=5, classes=2).clipped_sum(both.ravel(), features, labels, 1e9).total.reshape(6, 2)
+    narrow = logistic.Logistic(features=5).clipped_sum(w, features, labels, 1e9).total
     np.testing.assert_allclose(wide[:, 1], narrow, atol=1e-12)
     np.testing.assert_allclose(wide[:, 0], -narrow, atol=1e-12)
 

@@ -61,13 +61,13 @@ class ModelSuite(abc.ABC):
         norms = [np.linalg.norm(self.gradient(parameters, x, y)) for x, y in zip(features, labels, strict=True)]
         clip_norm = float({"below": 0.5 * min(norms), "among": np.median(norms), "above": 2 * max(norms)}[where])
         expected = sum(self.clipped(parameters, x, y, clip_norm) for x, y in zip(features, labels, strict=True))
-        found = self.model().clipped_sum(parameters, features, labels, clip_norm)
+        found = self.model().clipped_sum(parameters, features, labels, clip_norm).total
         # float64: 1e-13 is a few hundred roundings of numbers up to C per record
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 * count * clip_norm)
 
     def test_no_record_sums_to_zeros(self) -> None:
         features, labels = self.records(0)
-        found = self.model().clipped_sum(self.parameters(), features, labels, 1.0)
+        found = self.model().clipped_sum(self.parameters(), features, labels, 1.0).total
         np.testing.assert_array_equal(found, np.zeros(_dimension(self.model())))
 
     def test_certain_predictions_have_gradients_without_overflow(self) -> None:
@@ -75,15 +75,15 @@ class ModelSuite(abc.ABC):
         for size in (1e4, 1e8):
             parameters = self.parameters(size=size)
             expected = sum(self.clipped(parameters, x, y, 0.5) for x, y in zip(features, labels, strict=True))
-            found = self.model().clipped_sum(parameters, features, labels, 0.5)
+            found = self.model().clipped_sum(parameters, features, labels, 0.5).total
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # conditioning: scores of 1e9 err by 1e-7
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e200])
     def test_records_without_a_finite_gradient_norm_count_as_zero(self, bad: float) -> None:
         parameters, (features, labels) = self.parameters(), self.records(70)
-        expected = self.model().clipped_sum(parameters, features[:-3], labels[:-3], 0.7)
+        expected = self.model().clipped_sum(parameters, features[:-3], labels[:-3], 0.7).total
         features[-3, 0], features[-2, -1], features[-1] = bad, bad, bad
-        found = self.model().clipped_sum(parameters, features, labels, 0.7)
+        found = self.model().clipped_sum(parameters, features, labels, 0.7).total
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
     @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -92,20 +92,20 @@ class ModelSuite(abc.ABC):
         for place in (0, -1):
             parameters = self.parameters()
             parameters[place] = bad
-            assert not self.model().clipped_sum(parameters, features, labels, 0.7).any()
+            assert not self.model().clipped_sum(parameters, features, labels, 0.7).total.any()
 
     @pytest.mark.parametrize("count", [1, 7, 64, 65, 130, 300])
     def test_a_records_clipped_gradient_is_bit_identical_wherever_it_stands(self, count: int) -> None:
         """Beside records that count as zero, a sum shows one record's vector alone."""
         parameters, (features, labels) = self.parameters(), self.records(6)
         for x, y in zip(features, labels, strict=True):
-            alone = self.model().clipped_sum(parameters, x[np.newaxis], np.array([y]), 0.4)
+            alone = self.model().clipped_sum(parameters, x[np.newaxis], np.array([y]), 0.4).total
             others, other_labels = self.records(count, seed=count)
             others[:, 0] = np.nan
             for place in {0, count // 3, count // 2, count - 1}:
                 rows, row_labels = others.copy(), other_labels.copy()
                 rows[place], row_labels[place] = x, y
-                found = self.model().clipped_sum(parameters, rows, row_labels, 0.4)
+                found = self.model().clipped_sum(parameters, rows, row_labels, 0.4).total
                 assert found.tobytes() == alone.tobytes()
 
     def test_no_clipped_gradient_is_longer_than_promised_on_hostile_records(self) -> None:
@@ -125,7 +125,7 @@ class ModelSuite(abc.ABC):
                 self._check_norm(model, parameters, x, y, clip_norm)
 
     def _check_norm(self, model: Model, parameters: np.ndarray, x: np.ndarray, y: int, clip_norm: float) -> None:
-        vector = model.clipped_sum(parameters, x[np.newaxis], np.array([y]), clip_norm)
+        vector = model.clipped_sum(parameters, x[np.newaxis], np.array([y]), clip_norm).total
         squared = sum(Fraction(value) ** 2 for value in vector.tolist())
         # One record passes no additions but that of the penalty: three roundings at most, of parts up to 3 C and 2 C.
         allowed = Fraction(clip_norm) * (1 + Fraction(model.clip_error) + 3 * 5 * Fraction(model.unit_roundoff))
@@ -134,11 +134,11 @@ class ModelSuite(abc.ABC):
     def test_a_sum_is_as_close_to_the_sum_of_its_records_as_promised(self) -> None:
         model, parameters, (features, labels) = self.model(), self.parameters(), self.records(700)
         singles = [
-            model.clipped_sum(parameters, x[np.newaxis], np.array([y]), 0.3)
+            model.clipped_sum(parameters, x[np.newaxis], np.array([y]), 0.3).total
             for x, y in zip(features, labels, strict=True)
         ]
         exact = np.array([math.fsum(column) for column in np.array(singles).T])
-        found = model.clipped_sum(parameters, features, labels, 0.3)
+        found = model.clipped_sum(parameters, features, labels, 0.3).total
         assert np.linalg.norm(found - exact) <= 700 * model.chunk_examples * model.unit_roundoff * 0.3
 
     def test_a_clipped_sum_leaves_its_arguments_alone(self) -> None:

@@ -279,7 +279,13 @@ def _check_snapshot(snapshot: ledger.Snapshot, config: ClientConfig) -> None:
 
 
 def _model(config: ModelConfig, dataset: Dataset) -> Model:
-    model = models.make(config.kind, features=dataset.features.shape[1], classes=config.classes, l2=config.l2)
+    model = models.make(
+        config.kind,
+        features=dataset.features.shape[1],
+        classes=config.classes,
+        l2=config.l2,
+        **config.options(),
+    )
     dataset.check_fits(model)
     return model
 

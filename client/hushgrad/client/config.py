@@ -6,11 +6,12 @@ Nothing that changes privacy has a default. Relative paths are relative to the f
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from hushgrad.client.data import DataConfig
 from hushgrad.client.errors import InputError
+from hushgrad.client.models import registry
 from hushgrad.wire import names
 from hushgrad.wire.errors import ContractError
 
@@ -20,11 +21,27 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelConfig(_Section, frozen=True):
-    """Which model is trained. l2 is the weight of |w|^2 / 2 inside each clipped per-example gradient."""
+    """Which model is trained; `models.registry` says which kinds there are, and which of the options each takes.
 
-    kind: Literal["logistic", "softmax"]
+    l2: the weight of |w|^2 / 2 inside each clipped per-example gradient. hidden: widths of hidden layers. activation:
+    of hidden layers. padding: zeros around an image before the first convolution. image: its height and width.
+    feature_map: what is computed of each record before training.
+    """
+
+    kind: str
     l2: float = 0.0
     classes: int = 2
+    hidden: list[int] | None = None
+    activation: Literal["tanh", "relu"] | None = None
+    padding: int | None = None
+    image: list[int] | None = None
+    feature_map: Literal["oriented-gradients"] | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Returns the options that were given, for `models.make`."""
+        fixed = ("kind", "l2", "classes")
+        named = {name: getattr(self, name) for name in self.__struct_fields__ if name not in fixed}
+        return {name: value for name, value in named.items() if value is not None}
 
 
 class PrivacyConfig(_Section, frozen=True):
@@ -140,11 +157,17 @@ def load_evaluator(path: Path, overrides: Mapping[str, str | None]) -> Evaluator
 
 def _decode(path: Path, kind: type[_T]) -> _T:
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=kind)
+        config = msgspec.toml.decode(path.read_bytes(), type=kind)
     except OSError as error:
         raise InputError(f"configuration {path} cannot be read: {error.strerror}; name it with --config") from None
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"configuration {path}: {error}") from None
+    if config.model.kind not in registry.KINDS:
+        raise InputError(
+            f"configuration {path}: [model] kind must be one of {', '.join(registry.KINDS)}, found "
+            f"{config.model.kind!r}"
+        )
+    return config
 
 
 def _resolve(data: DataConfig, folder: Path, override: str | None) -> DataConfig:

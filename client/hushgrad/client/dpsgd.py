@@ -75,12 +75,16 @@ class Recipe:
 class Trainer:
     """Makes noised updates from one data set and one model.
 
-    It keeps the tables of the recipes it has seen, and no state that a round could change. Not for several threads at
-    once.
+    It keeps the tables of the recipes it has seen and the records as the model prepares them, and no state that could
+    change a round. Not for several threads at once.
 
     Args:
         model: the loss and its clipped gradient.
         dataset: the private records.
+
+    Attributes:
+        zeroed: how often, so far, a record counted as zero because its gradient was not finite. For the owner of the
+            data alone: it depends on the records, so it is neither sent nor logged.
 
     Raises:
         RecipeError: if the data do not fit the model.
@@ -90,6 +94,8 @@ class Trainer:
         dataset.check_fits(model)
         self.model: Final = model
         self.dataset: Final = dataset
+        self.zeroed = 0
+        self._rows: Final = model.prepare(dataset.features)
         self.parameters: Final = sum(spec.size for spec in model.arrays)
         """d."""
         self._noise: dict[float, noise.GaussianTables] = {}
@@ -135,9 +141,10 @@ class Trainer:
             chosen = sampling.poisson(stream, self._mask_table(recipe), rows)
         else:
             chosen = sampling.fixed(stream, recipe.sample_size, recipe.records, rows)
-        total = self.model.clipped_sum(
-            parameters, self.dataset.features.take(chosen, axis=0), self.dataset.labels.take(chosen), recipe.clip_norm
+        total, zeroed = self.model.clipped_sum(
+            parameters, self._rows.take(chosen, axis=0), self.dataset.labels.take(chosen), recipe.clip_norm
         )
+        self.zeroed += zeroed
         update = np.rint(np.ldexp(total, -recipe.grid_exponent)).astype(np.int64)
         update += tables.draw(stream, self.parameters)
         return np.minimum(np.maximum(update, -INT32_MAX), INT32_MAX).astype(np.int32)

@@ -63,6 +63,7 @@ class Evaluator:
         self._transport = transport
         self._model = model
         self._dataset = dataset
+        self._rows = model.prepare(dataset.features)
         self._output = output
         self._final_version = final_version
         self._clock = clock
@@ -140,7 +141,7 @@ class Evaluator:
         )
 
     def _predict(self, model: bytes) -> np.ndarray:
-        return self._model.predict(np.frombuffer(model, "<f4").astype(np.float64), self._dataset.features)
+        return self._model.predict(np.frombuffer(model, "<f4").astype(np.float64), self._rows)
 
 
 @contextmanager

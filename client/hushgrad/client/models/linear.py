@@ -40,7 +40,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
-from hushgrad.client.models.base import Floats, Labels, ModelError
+from hushgrad.client.models.base import ClippedSum, Floats, Labels, ModelError, Rows
 
 UNIT_ROUNDOFF: Final = 2.0**-53
 CLIP_ERROR: Final = 2.0**-48
@@ -76,14 +76,14 @@ def check(features: int, classes: int, l2: float) -> None:
 
 def clipped_sum(
     parameters: Floats,
-    features: Floats,
+    features: Rows,
     labels: Labels,
     clip_norm: float,
     *,
     outputs: int,
     l2: float,
     residuals: Residuals,
-) -> Floats:
+) -> ClippedSum:
     """Returns the sum of clipped gradients, with the guarantees of `Model.clipped_sum`.
 
     Args:
@@ -105,22 +105,24 @@ def clipped_sum(
             f"and {labels.shape}"
         )
     if not len(features) or not np.isfinite(parameters).all():
-        return np.zeros_like(parameters)
+        return ClippedSum(np.zeros_like(parameters), len(features))
     with np.errstate(all="ignore"):  # what is not finite is found by its norm
         penalty = l2 * weights if l2 else None
         omega = float(np.linalg.norm(penalty)) if penalty is not None else 0.0
         block_sum = _block_sum if omega <= MAX_PENALTY * clip_norm else _block_sum_in_full
         tree: list[Floats] = []
+        zeroed = 0
         for start in range(0, len(features), BLOCK_ROWS):
             rows, row_labels = _padded(features[start : start + BLOCK_ROWS], labels[start : start + BLOCK_ROWS])
             scores = _scores(rows, weights)
             block_residuals = residuals(scores + bias, row_labels)
             used = min(BLOCK_ROWS, len(features) - start)
-            total = block_sum(rows, block_residuals, scores, used, clip_norm, l2, penalty, omega)
+            total, bad = block_sum(rows, block_residuals, scores, used, clip_norm, l2, penalty, omega)
+            zeroed += bad
             _add_to_tree(tree, total, start // BLOCK_ROWS)
         while len(tree) > 1:
             tree.append(tree.pop() + tree.pop())
-    return tree[0]
+    return ClippedSum(tree[0], zeroed)
 
 
 def _add_to_tree(tree: list[Floats], leaf: Floats, index: int) -> None:
@@ -131,7 +133,7 @@ def _add_to_tree(tree: list[Floats], leaf: Floats, index: int) -> None:
     tree.append(leaf)
 
 
-def _padded(features: Floats, labels: Labels) -> tuple[Floats, Labels]:
+def _padded(features: Rows, labels: Labels) -> tuple[Floats, Labels]:
     """Copies rows into arrays whose number of rows is a multiple of ROWS, the rest zero."""
     rows = -(-len(features) // ROWS) * ROWS
     padded, padded_labels = np.zeros((rows, features.shape[1])), np.zeros(rows, np.int64)
@@ -154,14 +156,16 @@ def _block_sum(
     l2: float,
     penalty: Floats | None,
     omega: float,
-) -> Floats:
+) -> ClippedSum:
     f, k = rows.shape[1], residuals.shape[1]
     norm = _norms(rows, residuals, scores, l2, omega)
     factors = np.minimum(1.0, clip_norm / norm)
     factors[used:] = 0.0
+    zeroed = 0
     if not np.isfinite(norm).all():
         bad = ~np.isfinite(norm)
         rows[bad], residuals[bad], factors[bad] = 0.0, 0.0, 0.0
+        zeroed = int(bad[:used].sum())
     coefficients = factors[:, np.newaxis] * residuals
     slices = coefficients.reshape(-1, ROWS, k).transpose(0, 2, 1) @ rows.reshape(-1, ROWS, f)
     total = np.empty(f * k + k)
@@ -170,7 +174,7 @@ def _block_sum(
     if penalty is not None:
         by_weight += factors.sum() * penalty
     total[-k:] = coefficients.sum(axis=0)
-    return total
+    return ClippedSum(total, zeroed)
 
 
 def _norms(rows: Floats, residuals: Floats, scores: Floats, l2: float, omega: float) -> Floats:
@@ -194,23 +198,24 @@ def _block_sum_in_full(
     l2: float,
     penalty: Floats | None,
     omega: float,
-) -> Floats:
+) -> ClippedSum:
     """The same with every gradient built in full: slow, and exact however much the penalty cancels the rest."""
     del scores, l2, omega
     f, k = rows.shape[1], residuals.shape[1]
     total, gradient = np.zeros(f * k + k), np.empty(f * k + k)
     usable = np.isfinite(np.vecdot(rows, rows))
     usable[used:] = False
+    added = 0
     for row, residual in zip(rows[usable], residuals[usable], strict=True):
         np.multiply(row[:, np.newaxis], residual, out=gradient[:-k].reshape(f, k))
         gradient[:-k].reshape(f, k)[...] += penalty
         gradient[-k:] = residual
         norm = float(np.sqrt(np.vecdot(gradient, gradient))) * (1.0 + _slack(f, k))
-        if norm <= clip_norm:
-            total += gradient
-        elif np.isfinite(norm):
-            total += (clip_norm / norm) * gradient
-    return total
+        if not np.isfinite(norm):
+            continue
+        added += 1
+        total += gradient if norm <= clip_norm else (clip_norm / norm) * gradient
+    return ClippedSum(total, used - added)
 
 
 def _scores(rows: Floats, weights: Floats) -> Floats:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from hushgrad.client.models import linear
-from hushgrad.client.models.base import Floats, Labels
+from hushgrad.client.models.base import ClippedSum, Floats, Labels, Rows
 from hushgrad.wire.arrays import ArraySpec
 
 
@@ -62,13 +62,17 @@ class Logistic:
         del seed
         return np.zeros(self.features + 1, np.float32)
 
-    def clipped_sum(self, parameters: Floats, features: Floats, labels: Labels, clip_norm: float) -> Floats:
-        """See `Model`."""
-        return linear.clipped_sum(parameters, features, labels, clip_norm, outputs=1, l2=self.l2, residuals=_residuals)
+    def prepare(self, features: Rows) -> Rows:
+        """Returns the features as they are; a batch becomes float64 when it is used."""
+        return features
 
-    def predict(self, parameters: Floats, features: Floats) -> Floats:
+    def clipped_sum(self, parameters: Floats, rows: Rows, labels: Labels, clip_norm: float) -> ClippedSum:
         """See `Model`."""
-        scores = features @ parameters[:-1] + parameters[-1]
+        return linear.clipped_sum(parameters, rows, labels, clip_norm, outputs=1, l2=self.l2, residuals=_residuals)
+
+    def predict(self, parameters: Floats, rows: Rows) -> Floats:
+        """See `Model`."""
+        scores = rows @ parameters[:-1] + parameters[-1]
         first = _sigmoid(-scores)
         return np.stack([first, 1.0 - first], axis=1)
 

@@ -1,31 +1,56 @@
 """From the name of a model in a configuration file to the model."""
 
+from collections.abc import Callable
+from typing import Any, Final
+
 from hushgrad.client.models.base import Model, ModelError
 from hushgrad.client.models.logistic import Logistic
 from hushgrad.client.models.softmax import Softmax
 
-KINDS = ("logistic", "softmax")
+OPTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "logistic": ("l2",),
+    "softmax": ("classes", "l2"),
+}
+"""The kinds, and which settings of [model] each takes beside `kind`."""
+
+KINDS: Final = tuple(OPTIONS)
 
 
-def make(kind: str, *, features: int, classes: int = 2, l2: float = 0.0) -> Model:
+def make(kind: str, *, features: int, classes: int = 2, l2: float = 0.0, **options: Any) -> Model:
     """Returns the model of that kind.
 
     Args:
         kind: one of `KINDS`.
         features: f, the number of features of one record, >= 1.
-        classes: the number of classes; exactly 2 for "logistic", >= 2 for "softmax".
+        classes: the number of classes; exactly 2 for "logistic", >= 2 for all others.
         l2: lambda >= 0; every record's loss includes lambda / 2 * ||weights||^2, the bias excluded.
+        options: the others of `OPTIONS[kind]`.
 
     Raises:
-        ModelError: if the kind is not known or a number is out of range.
+        ModelError: if the kind is not known, has no such option, or a number is out of range.
 
     >>> [spec.shape for spec in make("softmax", features=784, classes=10).arrays]
     [(784, 10), (10,)]
     """
-    if kind == "logistic":
-        if classes != 2:
-            raise ModelError(f'model "logistic" has exactly 2 classes, found classes = {classes}; use "softmax"')
-        return Logistic(features=features, l2=l2)
-    if kind == "softmax":
-        return Softmax(features=features, classes=classes, l2=l2)
-    raise ModelError(f"model kind must be one of {', '.join(KINDS)}, found {kind!r}")
+    if kind not in OPTIONS:
+        raise ModelError(f"model kind must be one of {', '.join(KINDS)}, found {kind!r}")
+    given = dict(options)
+    if "classes" in OPTIONS[kind]:
+        given["classes"] = classes
+    elif classes != 2:
+        raise ModelError(f'model "{kind}" has exactly 2 classes, found classes = {classes}; use "softmax"')
+    if "l2" in OPTIONS[kind]:
+        given["l2"] = l2
+    elif l2:
+        raise ModelError(f'model "{kind}" has no l2, found {l2}; leave it out')
+    if unknown := sorted(set(given) - set(OPTIONS[kind])):
+        raise ModelError(
+            f'model "{kind}" has no {", ".join(unknown)}; beside its kind it takes {", ".join(OPTIONS[kind])}'
+        )
+    return _MAKERS[kind](features=features, **given)
+
+
+_MAKERS: Final[dict[str, Callable[..., Model]]] = {
+    "logistic": Logistic,
+    "softmax": Softmax,
+}

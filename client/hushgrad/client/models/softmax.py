@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from hushgrad.client.models import linear
-from hushgrad.client.models.base import Floats, Labels
+from hushgrad.client.models.base import ClippedSum, Floats, Labels, Rows
 from hushgrad.wire.arrays import ArraySpec
 
 
@@ -59,16 +59,20 @@ class Softmax:
         del seed
         return np.zeros((self.features + 1) * self.classes, np.float32)
 
-    def clipped_sum(self, parameters: Floats, features: Floats, labels: Labels, clip_norm: float) -> Floats:
+    def prepare(self, features: Rows) -> Rows:
+        """Returns the features as they are; a batch becomes float64 when it is used."""
+        return features
+
+    def clipped_sum(self, parameters: Floats, rows: Rows, labels: Labels, clip_norm: float) -> ClippedSum:
         """See `Model`."""
         return linear.clipped_sum(
-            parameters, features, labels, clip_norm, outputs=self.classes, l2=self.l2, residuals=_residuals
+            parameters, rows, labels, clip_norm, outputs=self.classes, l2=self.l2, residuals=_residuals
         )
 
-    def predict(self, parameters: Floats, features: Floats) -> Floats:
+    def predict(self, parameters: Floats, rows: Rows) -> Floats:
         """See `Model`."""
         weights = parameters[: -self.classes].reshape(self.features, self.classes)
-        return _softmax(features @ weights + parameters[-self.classes :])
+        return _softmax(rows @ weights + parameters[-self.classes :])
 
 
 def _residuals(scores: Floats, labels: Labels) -> Floats:
