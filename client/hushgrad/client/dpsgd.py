@@ -7,9 +7,9 @@ Algorithm 4 of van Dijk et al. (arXiv 2102.09030), line by line, is
 | lines | here |
 | --- | --- |
 | 2, 3, 4, 15, 16 (rounds, waiting, sending) | not here: session and runner |
-| 5 (sample d) | `sampling.poisson` or `sampling.fixed`, called by `Trainer.round` |
+| 5 (sample d) | `sampling.poisson` or `sampling.fixed`, called by `Draws.choose` |
 | 6 to 11 (U = sum of [grad f(w; xi)]_C) | `Model.clipped_sum` |
-| 12, 13 (U = U + n) | `Trainer.round`: U and n are integers on the grid G = 2^g, n from `noise.GaussianTables` |
+| 12, 13 (U = U + n) | `Draws.release`: U and n are integers on the grid G = 2^g, n from `noise.GaussianTables` |
 | 14 (w = w + eta U) | `apply`, with a minus sign: a loss is to descend, and the printed plus is a slip, see (13) |
 """
 
@@ -72,81 +72,62 @@ class Recipe:
         return math.ldexp(self.noise_multiplier * self.clip_norm, -self.grid_exponent)
 
 
-class Trainer:
-    """Makes noised updates from one data set and one model.
+class Draws:
+    """Chooses the records of a round and adds its noise: the part of a round that knows neither model nor records.
 
-    It keeps the tables of the recipes it has seen and the records as the model prepares them, and no state that could
-    change a round. Not for several threads at once.
+    It keeps the tables of the recipes it has seen, and no state that could change a round. Not for several threads at
+    once.
 
     Args:
-        model: the loss and its clipped gradient.
-        dataset: the private records.
-
-    Attributes:
-        zeroed: how often, so far, a record counted as zero because its gradient was not finite. For the owner of the
-            data alone: it depends on the records, so it is neither sent nor logged.
-
-    Raises:
-        RecipeError: if the data do not fit the model.
+        rows: how many records there are.
+        parameters: d.
     """
 
-    def __init__(self, model: Model, dataset: Dataset) -> None:
-        dataset.check_fits(model)
-        self.model: Final = model
-        self.dataset: Final = dataset
-        self.zeroed = 0
-        self._rows: Final = model.prepare(dataset.features)
-        self.parameters: Final = sum(spec.size for spec in model.arrays)
-        """d."""
+    def __init__(self, rows: int, parameters: int) -> None:
+        self.rows: Final = rows
+        self.parameters: Final = parameters
         self._noise: dict[float, noise.GaussianTables] = {}
         self._masks: dict[tuple[int, int], sampling.PoissonTable] = {}
 
     def prepare(self, recipe: Recipe) -> None:
-        """Checks a recipe against the data and builds its tables, so that `round` need not. Draws nothing.
+        """Checks a recipe against the data and builds its tables, so that a round need not. Draws nothing.
 
         Raises:
             ScaleError: if the noise is too narrow or too wide for the grid.
             SamplingError: if the declared records do not allow the sampler on these rows.
         """
         self._noise_tables(recipe)
-        rows = len(self.dataset.labels)
         if recipe.sampler == "fixed":
-            sampling.check_fixed(recipe.sample_size, recipe.records, rows)
+            sampling.check_fixed(recipe.sample_size, recipe.records, self.rows)
         else:
-            sampling.check_poisson(recipe.sample_size, recipe.records, rows)
+            sampling.check_poisson(recipe.sample_size, recipe.records, self.rows)
             self._mask_table(recipe)
 
-    def round(self, parameters: Floats, recipe: Recipe, stream: RandomStream) -> npt.NDArray[np.int32]:
-        """Returns one round's update U in grid steps, ready to be sealed.
-
-        Args:
-            parameters: the local model w, shape (d,).
-            recipe: the declared numbers of this round.
-            stream: fresh random bits, made for this round.
-
-        Returns:
-            Shape (d,), each within +-(2^31 - 1): the sum of clipped gradients (never a mean over the batch) divided by
-            G and rounded to nearest, plus discrete Gaussian noise of scale sigma * C / G. An empty batch gives noise
-            alone.
+    def choose(self, recipe: Recipe, stream: RandomStream) -> npt.NDArray[np.int64]:
+        """Returns the rows that take part, ascending, shape (n,); n = 0 is possible under Poisson sampling.
 
         Raises:
-            RecipeError: if the parameters do not have shape (d,).
             ScaleError, SamplingError: as `prepare`. Nothing was drawn.
         """
-        if parameters.shape != (self.parameters,):
-            raise RecipeError(f"expected {self.parameters} parameters, found shape {parameters.shape}")
-        tables = self._noise_tables(recipe)
-        rows = len(self.dataset.labels)
+        self._noise_tables(recipe)
         if recipe.sampler == "poisson":
-            chosen = sampling.poisson(stream, self._mask_table(recipe), rows)
-        else:
-            chosen = sampling.fixed(stream, recipe.sample_size, recipe.records, rows)
-        total, zeroed = self.model.clipped_sum(
-            parameters, self._rows.take(chosen, axis=0), self.dataset.labels.take(chosen), recipe.clip_norm
-        )
-        self.zeroed += zeroed
+            return sampling.poisson(stream, self._mask_table(recipe), self.rows)
+        return sampling.fixed(stream, recipe.sample_size, recipe.records, self.rows)
+
+    def release(self, total: Floats, recipe: Recipe, stream: RandomStream) -> npt.NDArray[np.int32]:
+        """Returns the update U in grid steps, ready to be sealed.
+
+        Args:
+            total: the sum of the clipped gradients of the rows that `choose` gave, shape (d,).
+            recipe: the one they were chosen with.
+            stream: the one they were chosen with.
+
+        Returns:
+            Shape (d,), each within +-(2^31 - 1): the sum (never a mean over the batch) divided by G and rounded to
+            nearest, plus discrete Gaussian noise of scale sigma * C / G.
+        """
         update = np.rint(np.ldexp(total, -recipe.grid_exponent)).astype(np.int64)
-        update += tables.draw(stream, self.parameters)
+        update += self._noise_tables(recipe).draw(stream, self.parameters)
         return np.minimum(np.maximum(update, -INT32_MAX), INT32_MAX).astype(np.int32)
 
     def _noise_tables(self, recipe: Recipe) -> noise.GaussianTables:
@@ -165,6 +146,51 @@ class Trainer:
             _make_room(self._masks)
             self._masks[key] = table
         return table
+
+
+class Trainer(Draws):
+    """Makes noised updates from one data set and one model.
+
+    Args:
+        model: the loss and its clipped gradient.
+        dataset: the private records, of which it keeps what the model prepares.
+
+    Attributes:
+        zeroed: how often, so far, a record counted as zero because its gradient was not finite. For the owner of the
+            data alone: it depends on the records, so it is neither sent nor logged.
+
+    Raises:
+        RecipeError: if the data do not fit the model.
+    """
+
+    def __init__(self, model: Model, dataset: Dataset) -> None:
+        dataset.check_fits(model)
+        super().__init__(len(dataset.labels), sum(spec.size for spec in model.arrays))
+        self.model: Final = model
+        self.dataset: Final = dataset
+        self.zeroed = 0
+        self._prepared: Final = model.prepare(dataset.features)
+
+    def round(self, parameters: Floats, recipe: Recipe, stream: RandomStream) -> npt.NDArray[np.int32]:
+        """Returns one round's update U in grid steps, ready to be sealed: `choose`, clipped sum, `release`.
+
+        Args:
+            parameters: the local model w, shape (d,).
+            recipe: the declared numbers of this round.
+            stream: fresh random bits, made for this round.
+
+        Raises:
+            RecipeError: if the parameters do not have shape (d,).
+            ScaleError, SamplingError: as `prepare`. Nothing was drawn.
+        """
+        if parameters.shape != (self.parameters,):
+            raise RecipeError(f"expected {self.parameters} parameters, found shape {parameters.shape}")
+        chosen = self.choose(recipe, stream)
+        total, zeroed = self.model.clipped_sum(
+            parameters, self._prepared.take(chosen, axis=0), self.dataset.labels.take(chosen), recipe.clip_norm
+        )
+        self.zeroed += zeroed
+        return self.release(total, recipe, stream)
 
 
 def apply(
