@@ -86,6 +86,7 @@ def test_golden_terms_have_the_digest_that_they_had_when_the_contract_was_made()
         ("privacy.samplers", ("poisson",)),
         ("privacy.max_examples_per_round", 255),
         ("privacy.insecure_noise_allowed", True),
+        ("privacy.caller_clipping_forbidden", True),
         ("limits.max_unary_bytes", 1000),
         ("limits.max_chunk_bytes", 2**19),
         ("limits.max_inline_model_bytes", 0),

@@ -134,6 +134,18 @@ def test_content_that_the_terms_refuse_is_invalid_for_ever(changes: dict, word: 
     assert owner.frozen[-1].folded == ((two.name, 1),)
 
 
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_clipping_declared_by_the_caller_is_taken_unless_the_terms_forbid_it(forbidden: bool) -> None:
+    privacy = dataclasses.replace(TERMS.privacy, caller_clipping_forbidden=forbidden)
+    terms = dataclasses.replace(TERMS, privacy=privacy)
+    owner, senders = Owner(terms), senders_of(terms)
+    owner.begin(senders)
+    outcome = owner.submit(senders[0], senders[0].seal(0, flags=header.FLAG_CLIPPING_DECLARED))
+    assert outcome.answer is (Answer.INVALID if forbidden else Answer.ACCEPTED)
+    if forbidden:
+        assert "clipping" in outcome.detail
+
+
 def test_a_header_that_declares_something_impossible_is_settled_as_invalid_too() -> None:
     owner, one, _ = running(1)
     good = one.seal(1)

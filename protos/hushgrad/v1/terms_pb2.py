@@ -25,17 +25,17 @@ _sym_db = _symbol_database.Default()
 from hushgrad.v1 import common_pb2 as hushgrad_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hushgrad/v1/terms.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\"\x11\n\x0fGetTermsRequest\"a\n\x10GetTermsResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12\r\n\x05terms\x18\x02 \x01(\x0c\x12\x14\n\x0cterms_digest\x18\x03 \x01(\x0c\"(\n\tArraySpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\"\xac\x01\n\x10PermissibleDelay\x12\x30\n\x04kind\x18\x01 \x01(\x0e\x32\".hushgrad.v1.PermissibleDelay.Kind\x12\x11\n\tmax_delay\x18\x02 \x01(\r\"S\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eKIND_MAX_DELAY\x10\x01\x12\r\n\tKIND_SQRT\x10\x02\x12\x12\n\x0eKIND_UNBOUNDED\x10\x03\"\xc5\x01\n\x0cPrivacyTerms\x12\x11\n\tclip_norm\x18\x01 \x01(\x01\x12\x1c\n\x14noise_multiplier_min\x18\x02 \x01(\x01\x12\x1c\n\x14noise_multiplier_max\x18\x03 \x01(\x01\x12&\n\x08samplers\x18\x04 \x03(\x0e\x32\x14.hushgrad.v1.Sampler\x12\x1e\n\x16max_examples_per_round\x18\x05 \x01(\x04\x12\x1e\n\x16insecure_noise_allowed\x18\x06 \x01(\x08\"Z\n\x06Limits\x12\x17\n\x0fmax_unary_bytes\x18\x01 \x01(\x04\x12\x17\n\x0fmax_chunk_bytes\x18\x02 \x01(\x04\x12\x1e\n\x16max_inline_model_bytes\x18\x03 \x01(\x04\"\xe9\x04\n\x05Terms\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x15\n\rfederation_id\x18\x02 \x01(\x0c\x12\x12\n\nfederation\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12&\n\x06\x61rrays\x18\x05 \x03(\x0b\x32\x16.hushgrad.v1.ArraySpec\x12\x1c\n\x14initial_model_sha256\x18\x06 \x01(\x0c\x12.\n\x0c\x65lement_type\x18\x07 \x01(\x0e\x32\x18.hushgrad.v1.ElementType\x12\x15\n\rgrid_exponent\x18\x08 \x01(\x11\x12\x15\n\rstep_exponent\x18\t \x01(\r\x12\x17\n\x0fstep_numerators\x18\n \x03(\x04\x12\x14\n\x0csample_sizes\x18\x0b \x03(\x04\x12,\n\x05\x64\x65lay\x18\x0c \x01(\x0b\x32\x1d.hushgrad.v1.PermissibleDelay\x12\x0e\n\x06window\x18\r \x01(\x04\x12\x15\n\rfinal_version\x18\x0e \x01(\x04\x12\x15\n\rpublish_every\x18\x0f \x01(\x04\x12\x14\n\x0cparticipants\x18\x10 \x03(\t\x12&\n\x1elargest_number_of_participants\x18\x11 \x01(\x04\x12!\n\x19straggler_timeout_seconds\x18\x12 \x01(\x01\x12\x1d\n\x15start_timeout_seconds\x18\x13 \x01(\x01\x12*\n\x07privacy\x18\x14 \x01(\x0b\x32\x19.hushgrad.v1.PrivacyTerms\x12#\n\x06limits\x18\x15 \x01(\x0b\x32\x13.hushgrad.v1.LimitsJ\x04\x08\x16\x10\x1e*[\n\x0b\x45lementType\x12\x1c\n\x18\x45LEMENT_TYPE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45LEMENT_TYPE_INT32\x10\x01\x12\x16\n\x12\x45LEMENT_TYPE_INT64\x10\x02*J\n\x07Sampler\x12\x17\n\x13SAMPLER_UNSPECIFIED\x10\x00\x12\x13\n\x0fSAMPLER_POISSON\x10\x01\x12\x11\n\rSAMPLER_FIXED\x10\x02\x32W\n\x0cTermsService\x12G\n\x08GetTerms\x12\x1c.hushgrad.v1.GetTermsRequest\x1a\x1d.hushgrad.v1.GetTermsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hushgrad/v1/terms.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\"\x11\n\x0fGetTermsRequest\"a\n\x10GetTermsResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12\r\n\x05terms\x18\x02 \x01(\x0c\x12\x14\n\x0cterms_digest\x18\x03 \x01(\x0c\"(\n\tArraySpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\"\xac\x01\n\x10PermissibleDelay\x12\x30\n\x04kind\x18\x01 \x01(\x0e\x32\".hushgrad.v1.PermissibleDelay.Kind\x12\x11\n\tmax_delay\x18\x02 \x01(\r\"S\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n\x0eKIND_MAX_DELAY\x10\x01\x12\r\n\tKIND_SQRT\x10\x02\x12\x12\n\x0eKIND_UNBOUNDED\x10\x03\"\xe8\x01\n\x0cPrivacyTerms\x12\x11\n\tclip_norm\x18\x01 \x01(\x01\x12\x1c\n\x14noise_multiplier_min\x18\x02 \x01(\x01\x12\x1c\n\x14noise_multiplier_max\x18\x03 \x01(\x01\x12&\n\x08samplers\x18\x04 \x03(\x0e\x32\x14.hushgrad.v1.Sampler\x12\x1e\n\x16max_examples_per_round\x18\x05 \x01(\x04\x12\x1e\n\x16insecure_noise_allowed\x18\x06 \x01(\x08\x12!\n\x19\x63\x61ller_clipping_forbidden\x18\x07 \x01(\x08\"Z\n\x06Limits\x12\x17\n\x0fmax_unary_bytes\x18\x01 \x01(\x04\x12\x17\n\x0fmax_chunk_bytes\x18\x02 \x01(\x04\x12\x1e\n\x16max_inline_model_bytes\x18\x03 \x01(\x04\"\xe9\x04\n\x05Terms\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x15\n\rfederation_id\x18\x02 \x01(\x0c\x12\x12\n\nfederation\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12&\n\x06\x61rrays\x18\x05 \x03(\x0b\x32\x16.hushgrad.v1.ArraySpec\x12\x1c\n\x14initial_model_sha256\x18\x06 \x01(\x0c\x12.\n\x0c\x65lement_type\x18\x07 \x01(\x0e\x32\x18.hushgrad.v1.ElementType\x12\x15\n\rgrid_exponent\x18\x08 \x01(\x11\x12\x15\n\rstep_exponent\x18\t \x01(\r\x12\x17\n\x0fstep_numerators\x18\n \x03(\x04\x12\x14\n\x0csample_sizes\x18\x0b \x03(\x04\x12,\n\x05\x64\x65lay\x18\x0c \x01(\x0b\x32\x1d.hushgrad.v1.PermissibleDelay\x12\x0e\n\x06window\x18\r \x01(\x04\x12\x15\n\rfinal_version\x18\x0e \x01(\x04\x12\x15\n\rpublish_every\x18\x0f \x01(\x04\x12\x14\n\x0cparticipants\x18\x10 \x03(\t\x12&\n\x1elargest_number_of_participants\x18\x11 \x01(\x04\x12!\n\x19straggler_timeout_seconds\x18\x12 \x01(\x01\x12\x1d\n\x15start_timeout_seconds\x18\x13 \x01(\x01\x12*\n\x07privacy\x18\x14 \x01(\x0b\x32\x19.hushgrad.v1.PrivacyTerms\x12#\n\x06limits\x18\x15 \x01(\x0b\x32\x13.hushgrad.v1.LimitsJ\x04\x08\x16\x10\x1e*[\n\x0b\x45lementType\x12\x1c\n\x18\x45LEMENT_TYPE_UNSPECIFIED\x10\x00\x12\x16\n\x12\x45LEMENT_TYPE_INT32\x10\x01\x12\x16\n\x12\x45LEMENT_TYPE_INT64\x10\x02*J\n\x07Sampler\x12\x17\n\x13SAMPLER_UNSPECIFIED\x10\x00\x12\x13\n\x0fSAMPLER_POISSON\x10\x01\x12\x11\n\rSAMPLER_FIXED\x10\x02\x32W\n\x0cTermsService\x12G\n\x08GetTerms\x12\x1c.hushgrad.v1.GetTermsRequest\x1a\x1d.hushgrad.v1.GetTermsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hushgrad.v1.terms_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ELEMENTTYPE']._serialized_start=1313
-  _globals['_ELEMENTTYPE']._serialized_end=1404
-  _globals['_SAMPLER']._serialized_start=1406
-  _globals['_SAMPLER']._serialized_end=1480
+  _globals['_ELEMENTTYPE']._serialized_start=1348
+  _globals['_ELEMENTTYPE']._serialized_end=1439
+  _globals['_SAMPLER']._serialized_start=1441
+  _globals['_SAMPLER']._serialized_end=1515
   _globals['_GETTERMSREQUEST']._serialized_start=66
   _globals['_GETTERMSREQUEST']._serialized_end=83
   _globals['_GETTERMSRESPONSE']._serialized_start=85
@@ -47,11 +47,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PERMISSIBLEDELAY_KIND']._serialized_start=316
   _globals['_PERMISSIBLEDELAY_KIND']._serialized_end=399
   _globals['_PRIVACYTERMS']._serialized_start=402
-  _globals['_PRIVACYTERMS']._serialized_end=599
-  _globals['_LIMITS']._serialized_start=601
-  _globals['_LIMITS']._serialized_end=691
-  _globals['_TERMS']._serialized_start=694
-  _globals['_TERMS']._serialized_end=1311
-  _globals['_TERMSSERVICE']._serialized_start=1482
-  _globals['_TERMSSERVICE']._serialized_end=1569
+  _globals['_PRIVACYTERMS']._serialized_end=634
+  _globals['_LIMITS']._serialized_start=636
+  _globals['_LIMITS']._serialized_end=726
+  _globals['_TERMS']._serialized_start=729
+  _globals['_TERMS']._serialized_end=1346
+  _globals['_TERMSSERVICE']._serialized_start=1517
+  _globals['_TERMSSERVICE']._serialized_end=1604
 # @@protoc_insertion_point(module_scope)

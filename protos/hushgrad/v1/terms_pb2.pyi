@@ -67,20 +67,22 @@ class PermissibleDelay(_message.Message):
     def __init__(self, kind: _Optional[_Union[PermissibleDelay.Kind, str]] = ..., max_delay: _Optional[int] = ...) -> None: ...
 
 class PrivacyTerms(_message.Message):
-    __slots__ = ("clip_norm", "noise_multiplier_min", "noise_multiplier_max", "samplers", "max_examples_per_round", "insecure_noise_allowed")
+    __slots__ = ("clip_norm", "noise_multiplier_min", "noise_multiplier_max", "samplers", "max_examples_per_round", "insecure_noise_allowed", "caller_clipping_forbidden")
     CLIP_NORM_FIELD_NUMBER: _ClassVar[int]
     NOISE_MULTIPLIER_MIN_FIELD_NUMBER: _ClassVar[int]
     NOISE_MULTIPLIER_MAX_FIELD_NUMBER: _ClassVar[int]
     SAMPLERS_FIELD_NUMBER: _ClassVar[int]
     MAX_EXAMPLES_PER_ROUND_FIELD_NUMBER: _ClassVar[int]
     INSECURE_NOISE_ALLOWED_FIELD_NUMBER: _ClassVar[int]
+    CALLER_CLIPPING_FORBIDDEN_FIELD_NUMBER: _ClassVar[int]
     clip_norm: float
     noise_multiplier_min: float
     noise_multiplier_max: float
     samplers: _containers.RepeatedScalarFieldContainer[Sampler]
     max_examples_per_round: int
     insecure_noise_allowed: bool
-    def __init__(self, clip_norm: _Optional[float] = ..., noise_multiplier_min: _Optional[float] = ..., noise_multiplier_max: _Optional[float] = ..., samplers: _Optional[_Iterable[_Union[Sampler, str]]] = ..., max_examples_per_round: _Optional[int] = ..., insecure_noise_allowed: _Optional[bool] = ...) -> None: ...
+    caller_clipping_forbidden: bool
+    def __init__(self, clip_norm: _Optional[float] = ..., noise_multiplier_min: _Optional[float] = ..., noise_multiplier_max: _Optional[float] = ..., samplers: _Optional[_Iterable[_Union[Sampler, str]]] = ..., max_examples_per_round: _Optional[int] = ..., insecure_noise_allowed: _Optional[bool] = ..., caller_clipping_forbidden: _Optional[bool] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_unary_bytes", "max_chunk_bytes", "max_inline_model_bytes")

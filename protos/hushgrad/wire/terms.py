@@ -36,6 +36,7 @@ class Privacy:
     samplers: tuple[str, ...]
     max_examples_per_round: int
     insecure_noise_allowed: bool = False
+    caller_clipping_forbidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ def from_bytes(terms_bytes: bytes) -> Terms:
             samplers=tuple(header.SAMPLER_NAMES.get(value, "unknown") for value in message.privacy.samplers),
             max_examples_per_round=message.privacy.max_examples_per_round,
             insecure_noise_allowed=message.privacy.insecure_noise_allowed,
+            caller_clipping_forbidden=message.privacy.caller_clipping_forbidden,
         ),
         limits=Limits(
             max_unary_bytes=message.limits.max_unary_bytes,
@@ -190,6 +192,7 @@ def _to_message(terms: Terms) -> terms_pb2.Terms:
             samplers=[header.SAMPLER_VALUES[name] for name in terms.privacy.samplers],
             max_examples_per_round=terms.privacy.max_examples_per_round,
             insecure_noise_allowed=terms.privacy.insecure_noise_allowed,
+            caller_clipping_forbidden=terms.privacy.caller_clipping_forbidden,
         ),
         limits=terms_pb2.Limits(
             max_unary_bytes=terms.limits.max_unary_bytes,

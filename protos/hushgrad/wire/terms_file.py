@@ -58,7 +58,7 @@ class Delay(_Section, frozen=True):
 
 
 class PrivacySection(_Section, frozen=True):
-    """What is asked of every participant. No key has a default."""
+    """What is asked of every participant. What changes privacy has no default; what is only allowed is off or on."""
 
     clip_norm: float
     noise_multiplier_min: float
@@ -66,6 +66,7 @@ class PrivacySection(_Section, frozen=True):
     samplers: list[Literal["poisson", "fixed"]]
     max_examples_per_round: int
     insecure_noise_allowed: bool = False
+    caller_clipping_forbidden: bool = False
 
 
 class LimitsSection(_Section, frozen=True):
@@ -179,6 +180,7 @@ def build(file: TermsFile, initial_model: npt.NDArray[np.float32], federation_id
         samplers=tuple(file.privacy.samplers),
         max_examples_per_round=file.privacy.max_examples_per_round,
         insecure_noise_allowed=file.privacy.insecure_noise_allowed,
+        caller_clipping_forbidden=file.privacy.caller_clipping_forbidden,
     )
     for what, value in (("clip_norm", privacy.clip_norm), ("noise_multiplier_min", privacy.noise_multiplier_min)):
         if not 0 < value < math.inf:

@@ -158,6 +158,8 @@ def content_defect(header: UpdateHeader, terms: Terms) -> str | None:
         return f"sampler must be one of {', '.join(privacy.samplers)}, found {header.sampler}"
     if header.flags & wire_header.FLAG_INSECURE_NOISE and not privacy.insecure_noise_allowed:
         return "the terms allow no insecure noise, found an update that is marked so"
+    if header.flags & wire_header.FLAG_CLIPPING_DECLARED and privacy.caller_clipping_forbidden:
+        return "the terms forbid clipping that is declared by the caller, found an update that is marked so"
     return None
 
 
