@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,27 @@ from hushgrad.wire.terms import Terms
 
 _LAST_SEAL_SECONDS = 30.0
 
-MakeUpdate = Callable[[npt.NDArray[np.float64], int, RandomStream], npt.NDArray[np.int32]]
-"""From local parameters, shape (d,), a round and fresh random bits to a noised update, shape (d,)."""
+MakeUpdate = Callable[[npt.NDArray[np.float64], int, RandomStream], npt.NDArray[np.int32] | None]
+"""From local parameters, shape (d,), a round and fresh random bits to a noised update, shape (d,); None: given up,
+allowed only while the round is not wanted."""
+
+
+class RoundListener(Protocol):
+    """Somebody who must know what becomes of a round in training."""
+
+    def wanted(self, wanted: bool) -> None:
+        """A round begins (True), or the one in training is not wanted any more (False). Main thread."""
+
+    def settled(self, round_: int, sealed: bool) -> None:
+        """The round in training is sealed, durably, or was dropped and spent nothing. Training thread."""
+
+
+class _Nobody:
+    def wanted(self, wanted: bool) -> None:
+        del wanted
+
+    def settled(self, round_: int, sealed: bool) -> None:
+        del round_, sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +84,7 @@ class Runner:
         make_update: trains one round; called in the training thread, once per round.
         facts: for the session core.
         leaving: begin no round; send what is sealed, leave, and end.
+        listener: hears of every round in training.
         clock: seconds that never run backwards.
     """
 
@@ -77,8 +98,10 @@ class Runner:
         make_update: MakeUpdate,
         facts: Facts,
         leaving: bool = False,
+        listener: RoundListener | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._listener: RoundListener = listener or _Nobody()
         self._transport = transport
         self._ledger = ledger
         self._committed = committed
@@ -122,7 +145,7 @@ class Runner:
         try:
             reason = self._loop()
         finally:
-            self._drop.set()
+            self._want_round(False)
             watch.stop()
             self._rounds.put(None)
             self._calls.put(None)
@@ -207,10 +230,10 @@ class Runner:
             case events.Train():
                 if self._model is None or self._model[0] != action.version:
                     raise ClientError(f"version {action.version} is not at hand; this is a mistake in the program")
-                self._drop.clear()
+                self._want_round(True)
                 self._rounds.put((action, self._model[1]))
             case events.DropTraining():
-                self._drop.set()
+                self._want_round(False)
             case (
                 events.Join()
                 | events.Start()
@@ -220,6 +243,10 @@ class Runner:
                 | events.Send()
             ):
                 self._calls.put(action)
+
+    def _want_round(self, wanted: bool) -> None:
+        (self._drop.clear if wanted else self._drop.set)()
+        self._listener.wanted(wanted)
 
     # The training thread.
 
@@ -233,8 +260,11 @@ class Runner:
             # A new key for every round: whatever becomes of this one, its bits are never used again.
             update = self._make_update(local, train.round, RandomStream())
             if self._drop.is_set():
+                self._listener.settled(train.round, False)
                 self._happened.put(events.TrainingDropped())
                 continue
+            if update is None:
+                raise ClientError(f"round {train.round} was given up while it was wanted; this is a mistake")
             self._ledger.seal(self._digest, train.round, update.astype("<i4").tobytes())
             local = dpsgd.apply(
                 local,
@@ -250,6 +280,7 @@ class Runner:
                 staleness=train.round - train.version,
                 rounds_committed=self._committed.rounds,
             )
+            self._listener.settled(train.round, True)
             self._happened.put(events.Sealed(train.round))
 
     # The sending thread.
