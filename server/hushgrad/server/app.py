@@ -104,7 +104,7 @@ class _FailStopArchive:
     def _guarded(self, look_up: Callable[[], Receipt | None]) -> Receipt | None:
         try:
             return look_up()
-        except sqlite3.Error as error:
+        except StoreError as error:
             failure = StoreError(f"the store failed, stopping: {error}")
             self._on_failure(failure)
             raise failure from error

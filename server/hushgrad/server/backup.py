@@ -207,9 +207,9 @@ def _remove_unnamed(copy: StateFolder) -> None:
 
 def _verified(copy: StateFolder, path: Path) -> Backup:
     """Reads everything in a backup and compares every digest."""
-    database = Database.at(copy, path)
+    database = Database.at(copy, path, read_only=True)
     try:
-        database.check_integrity()
+        database.check(whole=True)
         terms = database_module.stored_terms(database)
         snapshot = database.snapshot(terms)
         for version in database.versions():

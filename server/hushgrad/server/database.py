@@ -1,9 +1,10 @@
-"""The server's SQLite database: its schema, and what is read from and written to it in one transaction.
+"""The server's SQLite database: what is read from and written to it in one transaction.
 
 Knows no threads, no event loop and no protocol rule. Small arrays live in rows, large ones in immutable files; both are
-verified by SHA-256 when read.
+verified by SHA-256 when read, and every row by its checksum, see `layout`.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -16,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from hushgrad.server import folder as folder_module
-from hushgrad.server import rows
+from hushgrad.server import layout, rows
 from hushgrad.server.aggregation import Published
 from hushgrad.server.errors import InputError, StoreError
 from hushgrad.server.folder import StateFolder
@@ -59,8 +60,11 @@ class Database:
     def open(cls, folder: StateFolder, *, read_only: bool = False) -> Self:
         """Opens the database.
 
+        One of an older layout is brought to the present one: on disk, or only in memory when it is opened to be read.
+
         Raises:
-            InputError: if it is missing, empty, or not one of this program's.
+            InputError: if it is missing, empty, or not one that this program knows.
+            StoreError: if it is damaged.
         """
         path = folder.database
         try:
@@ -72,20 +76,15 @@ class Database:
         if size == 0:
             raise InputError(f"{path} is empty; restore it from a backup, or make a new state in another folder")
         try:
-            connection = _connect(path)
-            _check_identity(connection, path)
-            if read_only:
-                connection.execute("PRAGMA query_only = ON")
+            connection = layout.connect(path, read_only=read_only)
         except sqlite3.Error as error:
             raise InputError(f"{path} cannot be opened as a server's database: {error}") from error
         return cls(folder, connection)
 
     @classmethod
-    def at(cls, folder: StateFolder, path: Path) -> Self:
+    def at(cls, folder: StateFolder, path: Path, *, read_only: bool = False) -> Self:
         """Opens a database file under another name, beside the files of a folder."""
-        connection = _connect(path)
-        _check_identity(connection, path)
-        return cls(folder, connection)
+        return cls(folder, layout.connect(path, read_only=read_only))
 
     def close(self) -> None:
         """Closes the connection."""
@@ -125,15 +124,17 @@ class Database:
         """Makes a copy a database that a server can run on."""
         self._connection.execute("PRAGMA journal_mode = WAL")
 
-    def check_integrity(self) -> None:
-        """Has SQLite look its own structures over; what is in them is verified by digest when it is read.
+    def check(self, *, whole: bool = False) -> None:
+        """Looks everything over but models and arrays, which are verified when they are read.
+
+        Args:
+            whole: however long it takes.
 
         Raises:
-            StoreError: if they are damaged.
+            StoreError: if something is damaged or missing.
         """
-        (found,) = self._connection.execute("PRAGMA integrity_check").fetchone()
-        if found != "ok":
-            raise StoreError(f"{self._folder.database} is damaged: {found}; use another backup")
+        with self._reading():
+            layout.check(self._connection, self._folder.database, whole=whole)
 
     def raise_epoch(self, epoch: int, *, first_session: int) -> None:
         """Makes this the state of a new epoch, in which every participant has to join again.
@@ -141,10 +142,8 @@ class Database:
         Args:
             first_session: larger than every session given before.
         """
-        self._connection.execute("UPDATE meta SET value = ? WHERE key = 'server_epoch'", (epoch,))
-        found = self._connection.execute("SELECT body FROM participants").fetchall()
-        for (body,) in found:
-            record = rows.participant_from_json(body)
+        self._connection.execute(rows.PUT_META, ("server_epoch", epoch))
+        for record in self._participants():
             session = max(record.session, first_session)
             self.write([dataclasses.replace(record, session=session, joins=())])
 
@@ -170,9 +169,7 @@ class Database:
                     ),
                 )
             else:
-                self._connection.execute(
-                    "INSERT OR REPLACE INTO participants VALUES (?, ?)", (record.name, rows.participant_to_json(record))
-                )
+                self._connection.execute(rows.PUT_PARTICIPANT, (record.name, rows.participant_to_json(record)))
 
     def write_sealed(self, participant: str, round_: int, header: bytes, payload: bytes | memoryview) -> None:
         """Writes the sealed bytes of an update; they become durable with the next checkpoint, not before."""
@@ -206,13 +203,8 @@ class Database:
             data = published.average_sum.astype("<f8", copy=False).tobytes()
             self._put_array("average_sum", version, published.average_count, data)
         model, file = self._place(f"model-{version}", published.model, published.sha256)
-        self._connection.execute(
-            "INSERT INTO versions VALUES (?, ?, ?, ?, ?)", (version, previous, published.sha256, model, file)
-        )
-        self._connection.executemany(
-            "UPDATE receipts SET included_in = ? WHERE participant = ? AND round = ?",
-            [(version, participant, round_) for participant, round_ in folded],
-        )
+        self._connection.execute(rows.PUT_VERSION, (version, previous, published.sha256, file, model))
+        self._connection.executemany(rows.INCLUDE, [(version, participant, round_) for participant, round_ in folded])
         self.write(participants)
         if keep_versions > 0:
             obsolete += self._drop_versions(keep_versions)
@@ -221,9 +213,7 @@ class Database:
     def _put_array(self, name: str, version: int, count: int, data: bytes) -> None:
         sha256 = hashlib.sha256(data).digest()
         row, file = self._place(f"{name}-{version}", data, sha256)
-        self._connection.execute(
-            "INSERT OR REPLACE INTO arrays VALUES (?, ?, ?, ?, ?, ?)", (name, version, count, sha256, row, file)
-        )
+        self._connection.execute(rows.PUT_ARRAY, (name, version, count, sha256, file, row))
 
     def _place(self, name: str, data: bytes, sha256: bytes) -> tuple[bytes | None, str | None]:
         if len(data) <= LARGEST_ROW_BYTES:
@@ -239,9 +229,9 @@ class Database:
         if oldest is None:
             return []
         bounds = "version > 0 AND version < ? AND (model IS NOT NULL OR file IS NOT NULL)"
-        files = self._connection.execute(f"SELECT file FROM versions WHERE {bounds}", oldest).fetchall()
-        self._connection.execute(f"UPDATE versions SET model = NULL, file = NULL WHERE {bounds}", oldest)
-        return [self._folder.arrays / file for (file,) in files if file]
+        dropped = self._connection.execute(f"SELECT version, file FROM versions WHERE {bounds}", oldest).fetchall()
+        self._connection.executemany(rows.DROP_VERSION, [(version,) for version, _ in dropped])
+        return [self._folder.arrays / file for _, file in dropped if file]
 
     def _sync_sealed(self) -> None:
         for path in self._unsynced:
@@ -255,10 +245,10 @@ class Database:
 
     def first_start(self, wall_seconds: float) -> float:
         """Returns when a server first started on this state, in wall-clock seconds; notes it if this is the first."""
-        row = self._connection.execute("SELECT value FROM meta WHERE key = 'first_start'").fetchone()
+        row = self._one("SELECT key, value, checksum FROM meta WHERE key = 'first_start'")
         if row is not None:
-            return float(row[0])
-        self._connection.execute("INSERT INTO meta VALUES ('first_start', ?)", (wall_seconds,))
+            return float(layout.verified("meta", row)[1])
+        self._connection.execute(rows.PUT_META, ("first_start", wall_seconds))
         return wall_seconds
 
     # Reading
@@ -277,48 +267,49 @@ class Database:
         return int(self._meta("server_epoch"))
 
     def _meta(self, key: str) -> Any:
-        row = self._connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        row = self._one("SELECT key, value, checksum FROM meta WHERE key = ?", key)
         if row is None:
             raise StoreError(f"{self._folder.database} lacks its {key}; restore it from a backup")
-        return row[0]
+        return layout.verified("meta", row)[1]
 
     def snapshot(self, terms: Terms) -> Snapshot:
-        """Reads what a server begins with.
+        """Reads what a server begins with, after it has looked everything over.
 
         Raises:
-            StoreError: if an array is missing or damaged.
+            StoreError: if something is missing or damaged.
         """
+        self.check()
         checkpoint = self._array("array", "<i8")
         if checkpoint is None:
             raise StoreError(f"{self._folder.database} lacks its checkpoint; restore it from a backup")
         array, version, _ = checkpoint
         average = self._array("average_sum", "<f8")
         first = remembered_from(version, window=terms.window, publish_every=terms.publish_every)
-        found = self._connection.execute(
+        found = self._rows(
             f"{rows.GET_RECEIPTS} WHERE round >= ? "
             "OR (digest IS NOT NULL AND included_in IS NULL AND disposition != ?)",
-            (first, Disposition.INVALID.value),
+            first,
+            Disposition.INVALID.value,
         )
         return Snapshot(
             version=version,
             array=array,
             average_sum=None if average is None else average[0],
             average_count=0 if average is None else average[2],
-            participants=tuple(
-                rows.participant_from_json(body)
-                for (body,) in self._connection.execute("SELECT body FROM participants ORDER BY name")
-            ),
+            participants=tuple(self._participants()),
             receipts=tuple(rows.opened(rows.receipt_from_row(row)) for row in found),
             histories=self._histories(first),
         )
 
+    def _participants(self) -> list[ParticipantRecord]:
+        return [rows.participant_from_row(row) for row in self._rows(rows.GET_PARTICIPANTS)]
+
     def _array(self, name: str, dtype: str) -> tuple[npt.NDArray, int, int] | None:
-        row = self._connection.execute(
-            "SELECT version, count, sha256, data, file FROM arrays WHERE name = ?", (name,)
-        ).fetchone()
+        row = self._one(rows.GET_ARRAY, name)
         if row is None:
             return None
-        version, count, sha256, data, file = row
+        *checked, data = row
+        _, version, count, sha256, file = layout.verified("arrays", checked)
         return np.frombuffer(self._read(name, data, file, sha256), dtype), version, count
 
     def _read(self, name: str, data: bytes | None, file: str | None, sha256: bytes) -> bytes:
@@ -327,7 +318,7 @@ class Database:
         return folder_module.verified(data or b"", sha256, f"{name} in {self._folder.database}")
 
     def _histories(self, first: int) -> dict[str, History]:
-        found = self._connection.execute(
+        found = self._rows(
             """
             SELECT participant, SUM(disposition = 'INCLUDED'), SUM(disposition = 'INVALID'),
                 SUM(disposition IN ('SKIPPED', 'VOID', 'LOST')),
@@ -337,10 +328,10 @@ class Database:
                 SUM(disposition = 'LOST')
             FROM receipts GROUP BY participant
             """,
-            (first,),
-        ).fetchall()
+            first,
+        )
         histories = {}
-        for name, accepted, invalid, without, received, sequence, forgotten, lost in found:
+        for name, accepted, invalid, without, received, sequence, forgotten, lost in list(found):
             latest = self.find_row(name, sequence)
             head = latest.head if latest is not None else b""
             histories[name] = History(accepted, invalid, without, received, sequence, head, forgotten, lost)
@@ -348,28 +339,21 @@ class Database:
 
     def find(self, participant: str, round_: int) -> Receipt | None:
         """See `Archive.find`."""
-        row = self._connection.execute(
-            f"{rows.GET_RECEIPTS} WHERE participant = ? AND round = ?", (participant, round_)
-        ).fetchone()
+        row = self._one(f"{rows.GET_RECEIPTS} WHERE participant = ? AND round = ?", participant, round_)
         return None if row is None else rows.receipt_from_row(row)
 
     def find_row(self, participant: str, sequence: int) -> Receipt | None:
         """See `Archive.find_row`."""
-        row = self._connection.execute(
-            f"{rows.GET_RECEIPTS} WHERE participant = ? AND sequence = ?", (participant, sequence)
-        ).fetchone()
+        row = self._one(f"{rows.GET_RECEIPTS} WHERE participant = ? AND sequence = ?", participant, sequence)
         return None if row is None else rows.receipt_from_row(row)
 
     def receipts(self) -> Iterator[Receipt]:
         """Yields all receipts, ordered by participant, then round."""
-        return map(rows.receipt_from_row, self._connection.execute(f"{rows.GET_RECEIPTS} ORDER BY participant, round"))
+        return map(rows.receipt_from_row, self._rows(f"{rows.GET_RECEIPTS} ORDER BY participant, round"))
 
     def versions(self) -> list[StoredVersion]:
         """Returns all published versions in order."""
-        found = self._connection.execute(
-            "SELECT version, previous, sha256, model IS NOT NULL OR file IS NOT NULL FROM versions ORDER BY version"
-        )
-        return [StoredVersion(version, previous, sha256, bool(kept)) for version, previous, sha256, kept in found]
+        return [_stored_version(row) for row in self._rows(f"{rows.GET_VERSIONS} ORDER BY version")]
 
     def model(self, version: int) -> tuple[bytes, bytes] | None:
         """Returns (float32 bytes, SHA-256) of a published version; None when it is not kept.
@@ -377,28 +361,42 @@ class Database:
         Raises:
             StoreError: if it is damaged.
         """
-        row = self._connection.execute(
-            "SELECT sha256, model, file FROM versions WHERE version = ?", (version,)
-        ).fetchone()
-        if row is None or (row[1] is None and row[2] is None):
+        row = self._one(f"{rows.GET_VERSIONS} WHERE version = ?", version)
+        if row is None or not _stored_version(row).is_kept:
             return None
-        sha256, model, file = row
-        return self._read(f"version {version}", model, file, sha256), sha256
+        _, _, sha256, file, is_inline, _ = row
+        found = self._one("SELECT model FROM versions WHERE version = ?", version) if is_inline else None
+        return self._read(f"version {version}", found[0] if found else None, file, sha256), sha256
 
     def manifest(self, version: int) -> tuple[int, list[Receipt]] | None:
         """Returns (previous version, receipts that this version adds); None when it is not published."""
-        row = self._connection.execute("SELECT previous FROM versions WHERE version = ?", (version,)).fetchone()
+        row = self._one(f"{rows.GET_VERSIONS} WHERE version = ?", version)
         if row is None:
             return None
-        found = self._connection.execute(
-            f"{rows.GET_RECEIPTS} WHERE included_in = ? ORDER BY participant, round", (version,)
-        )
-        return int(row[0]), [rows.receipt_from_row(one) for one in found]
+        found = self._rows(f"{rows.GET_RECEIPTS} WHERE included_in = ? ORDER BY participant, round", version)
+        return _stored_version(row).previous, [rows.receipt_from_row(one) for one in found]
 
     def array_files(self) -> set[str]:
         """Returns the names of the files in the arrays folder that rows refer to."""
-        found = self._connection.execute("SELECT file FROM arrays UNION SELECT file FROM versions")
+        found = self._rows("SELECT file FROM arrays UNION SELECT file FROM versions")
         return {file for (file,) in found if file}
+
+    def _one(self, query: str, *arguments: Any) -> Any:
+        with self._reading():
+            return self._connection.execute(query, arguments).fetchone()
+
+    def _rows(self, query: str, *arguments: Any) -> Iterator[Any]:
+        with self._reading():
+            yield from self._connection.execute(query, arguments)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreError(
+                f"{self._folder.database} cannot be read: {error}; restore the state from a backup"
+            ) from error
 
 
 def create(folder: StateFolder, terms: Terms, terms_bytes: bytes, initial_model: npt.NDArray[np.float32]) -> None:
@@ -409,17 +407,13 @@ def create(folder: StateFolder, terms: Terms, terms_bytes: bytes, initial_model:
     model = grid.published_model(array, grid_exponent=terms.grid_exponent, step_exponent=terms.step_exponent)
     model_bytes = model.astype("<f4", copy=False).tobytes()
     sha256 = hashlib.sha256(model_bytes).digest()
-    connection = _connect(temporary)
+    connection = layout.create(temporary)
     try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA application_id = {rows.APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {rows.SCHEMA_VERSION}")
-        connection.executescript(rows.SCHEMA)
         database = Database(folder, connection)
         database.begin()
-        connection.execute(
-            "INSERT INTO meta VALUES ('terms', ?), ('terms_digest', ?), ('server_epoch', 1)",
-            (terms_bytes, wire_terms.digest(terms_bytes)),
+        connection.executemany(
+            rows.PUT_META,
+            [("terms", terms_bytes), ("terms_digest", wire_terms.digest(terms_bytes)), ("server_epoch", 1)],
         )
         database.checkpoint(Published(0, model_bytes, sha256, array, None, 0, None), 0, (), (), 0)
         database.commit()
@@ -449,16 +443,6 @@ def stored_terms(database: Database) -> Terms:
     return wire_terms.from_bytes(database.terms_bytes())
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA synchronous = FULL")
-    return connection
-
-
-def _check_identity(connection: sqlite3.Connection, path: Path) -> None:
-    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-    if application_id != rows.APPLICATION_ID:
-        raise InputError(f"{path} is another program's database; give the folder of a hushgrad server")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != rows.SCHEMA_VERSION:
-        raise InputError(f"{path} has schema {version}, this program reads {rows.SCHEMA_VERSION}; update the older one")
+def _stored_version(row: tuple[Any, ...]) -> StoredVersion:
+    version, previous, sha256, file, is_inline = layout.verified("versions", row)
+    return StoredVersion(version, previous, sha256, bool(is_inline) or file is not None)

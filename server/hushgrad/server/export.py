@@ -27,6 +27,7 @@ def export(folder: StateFolder, target: Path) -> dict[str, int]:
     try:
         # One transaction: a server that publishes meanwhile changes nothing of what is read.
         database.begin_reading()
+        database.check()
         return _export(database, folder, target)
     except OSError as error:
         raise InputError(f"{error.filename or target} cannot be written: {error.strerror}") from error

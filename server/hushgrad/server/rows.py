@@ -1,64 +1,64 @@
-"""How the server's values lie in the rows of its database: the schema, and both ways between rows and values."""
+"""How the server's values lie in the rows of its database: the statements, and both ways between rows and values."""
 
 import base64
 import json
 from typing import Any, Final
 
+from hushgrad.server import layout
 from hushgrad.server.records import Disposition, ParticipantRecord, Receipt, State
 
-APPLICATION_ID: Final = int.from_bytes(b"HGsv", "big")
-SCHEMA_VERSION: Final = 1
+_RECEIPT: Final = layout.CHECKED["receipts"]
 
-SCHEMA: Final = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE participants (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE receipts (
-    participant TEXT NOT NULL,
-    round INTEGER NOT NULL,
-    digest BLOB,
-    sequence INTEGER,
-    previous_head BLOB NOT NULL,
-    head BLOB NOT NULL,
-    disposition TEXT NOT NULL,
-    reason TEXT NOT NULL,
-    included_in INTEGER,
-    PRIMARY KEY (participant, round)
-) WITHOUT ROWID;
-CREATE INDEX receipts_by_row ON receipts (participant, sequence);
-CREATE INDEX receipts_by_version ON receipts (included_in);
-CREATE TABLE versions (
-    version INTEGER PRIMARY KEY,
-    previous INTEGER NOT NULL,
-    sha256 BLOB NOT NULL,
-    model BLOB,
-    file TEXT
-);
-CREATE TABLE arrays (
-    name TEXT PRIMARY KEY,
-    version INTEGER NOT NULL,
-    count INTEGER NOT NULL,
-    sha256 BLOB NOT NULL,
-    data BLOB,
-    file TEXT
-) WITHOUT ROWID;
-"""
-
-PUT_RECEIPT: Final = """
-INSERT INTO receipts
-    (participant, round, digest, sequence, previous_head, head, disposition, reason, included_in)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)
+PUT_RECEIPT: Final = f"""
+INSERT INTO receipts ({_RECEIPT}, checksum)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL, row_checksum('receipts', ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, NULL))
 ON CONFLICT (participant, round) DO UPDATE SET
     digest = excluded.digest, sequence = excluded.sequence, previous_head = excluded.previous_head,
-    head = excluded.head, disposition = excluded.disposition, reason = excluded.reason, included_in = NULL
+    head = excluded.head, disposition = excluded.disposition, reason = excluded.reason, included_in = NULL,
+    checksum = excluded.checksum
 """
-GET_RECEIPTS: Final = (
-    "SELECT participant, round, digest, sequence, previous_head, head, disposition, reason, included_in FROM receipts "
-)
+PUT_PARTICIPANT: Final = """
+INSERT INTO participants VALUES (?1, ?2, row_checksum('participants', ?1, ?2))
+ON CONFLICT (name) DO UPDATE SET body = excluded.body, checksum = excluded.checksum
+"""
+PUT_META: Final = """
+INSERT INTO meta VALUES (?1, ?2, row_checksum('meta', ?1, ?2))
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, checksum = excluded.checksum
+"""
+PUT_ARRAY: Final = """
+INSERT INTO arrays (name, version, count, sha256, file, data, checksum)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, row_checksum('arrays', ?1, ?2, ?3, ?4, ?5))
+ON CONFLICT (name) DO UPDATE SET
+    version = excluded.version, count = excluded.count, sha256 = excluded.sha256, file = excluded.file,
+    data = excluded.data, checksum = excluded.checksum
+"""
+PUT_VERSION: Final = """
+INSERT INTO versions (version, previous, sha256, file, model, checksum)
+VALUES (?1, ?2, ?3, ?4, ?5, row_checksum('versions', ?1, ?2, ?3, ?4, ?5 IS NOT NULL))
+"""
+DROP_VERSION: Final = """
+UPDATE versions SET model = NULL, file = NULL, checksum = row_checksum('versions', version, previous, sha256, NULL, 0)
+WHERE version = ?
+"""
+INCLUDE: Final = """
+UPDATE receipts SET included_in = ?1, checksum = row_checksum(
+    'receipts', participant, round, digest, sequence, previous_head, head, disposition, reason, ?1)
+WHERE participant = ?2 AND round = ?3
+"""
+GET_RECEIPTS: Final = f"SELECT {_RECEIPT}, checksum FROM receipts "
+GET_PARTICIPANTS: Final = "SELECT name, body, checksum FROM participants ORDER BY name"
+GET_VERSIONS: Final = f"SELECT {layout.CHECKED['versions']}, checksum FROM versions "
+GET_ARRAY: Final = f"SELECT {layout.CHECKED['arrays']}, checksum, data FROM arrays WHERE name = ?"
 
 
 def receipt_from_row(row: tuple[Any, ...]) -> Receipt:
-    """Reads a row of GET_RECEIPTS."""
-    participant, round_, digest, sequence, previous_head, head, disposition, reason, included_in = row
+    """Reads a row of GET_RECEIPTS.
+
+    Raises:
+        StoreError: if it is damaged.
+    """
+    fields = layout.verified("receipts", row)
+    participant, round_, digest, sequence, previous_head, head, disposition, reason, included_in = fields
     return Receipt(
         participant, round_, digest, sequence, previous_head, head, Disposition(disposition), reason, included_in
     )
@@ -91,6 +91,16 @@ def participant_to_json(record: ParticipantRecord) -> str:
             "duplicates": record.duplicates,
         }
     )
+
+
+def participant_from_row(row: tuple[Any, ...]) -> ParticipantRecord:
+    """Reads a row of GET_PARTICIPANTS.
+
+    Raises:
+        StoreError: if it is damaged.
+    """
+    _, body = layout.verified("participants", row)
+    return participant_from_json(body)
 
 
 def participant_from_json(body: str) -> ParticipantRecord:
