@@ -4,20 +4,27 @@ ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 WORKDIR /source
 COPY . .
-RUN python -m venv /opt/hushgrad \
-    && /opt/hushgrad/bin/pip install --no-cache-dir --constraint constraints.txt ".[server]"
+# Wheels only, so that nothing is compiled, not even here. pip stays behind.
+RUN python3 -m venv /opt/hushgrad \
+    && /opt/hushgrad/bin/pip install --no-cache-dir --only-binary :all: --constraint constraints.txt ".[server]" \
+    && /opt/hushgrad/bin/pip uninstall --yes pip setuptools
 
 FROM ${PYTHON_IMAGE}
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title=hushgrad-server \
+    org.opencontainers.image.version=${VERSION} \
+    org.opencontainers.image.licenses=Apache-2.0
 RUN useradd --uid 10001 --no-create-home hushgrad \
     && install --directory --owner=hushgrad --group=hushgrad /state /federation
 COPY --from=build /opt/hushgrad /opt/hushgrad
-ENV PATH=/opt/hushgrad/bin:$PATH PYTHONUNBUFFERED=1
+ENV PATH=/opt/hushgrad/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001
 WORKDIR /federation
-# Receipts, checkpoints and published models.
+# Receipts, checkpoints and published models. The one place that is written to; the root may be read-only.
 VOLUME /state
 EXPOSE 7443
+# Asks the listener for people at this machine: the other one wants a certificate. server.toml must say admin_listen.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
-    CMD ["hushgrad-server", "status", "127.0.0.1:7443"]
+    CMD ["hushgrad-server", "status", "127.0.0.1:7444"]
 ENTRYPOINT ["hushgrad-server"]
 CMD ["run", "--config", "/federation/server.toml", "--state", "/state", "--log-format", "json"]

@@ -108,8 +108,13 @@ heartbeat_seconds = 5.0
 # How long to stay, after the end, for those who have not fetched the last model; 0: for ever.
 linger_seconds = {_number(linger_seconds)}
 # Health, status and gRPC reflection for people at this machine; on loopback only, off unless it is written here.
-# admin_listen = "127.0.0.1:7444"
+{"# " if _is_loopback(listen) else ""}admin_listen = "127.0.0.1:7444"
 """
+
+
+def _is_loopback(address: str) -> bool:
+    """Whether only this machine can reach host:port; a server that others reach has its health checked locally."""
+    return address.startswith(("127.", "localhost:", "[::1]:"))
 
 
 def client(
