@@ -24,10 +24,13 @@ LARGE = 2**18 + 1  # elements; 4 bytes more than 1 MiB, so the payload is a file
 def edit(folder: Path, statement: str, *arguments: object) -> None:
     """Changes the file behind the ledger's back."""
     connection = sqlite3.connect(folder / store.LEDGER_NAME)
-    connection.execute("DROP TRIGGER IF EXISTS rows_never_change")
-    connection.execute("DROP TRIGGER IF EXISTS rows_never_go")
+    triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+    for name, _ in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
     connection.execute("PRAGMA ignore_check_constraints = ON")
     assert connection.execute(statement, arguments).rowcount == 1
+    for _, sql in triggers:
+        connection.execute(sql)
     connection.commit()
     connection.close()
 

@@ -142,7 +142,7 @@ def test_a_store_that_fails_ends_the_process_and_no_answer_rests_on_it(tmp_path:
 
     def limit() -> None:
         # The write-ahead log cannot grow beyond this: writes fail as on a full disk.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, 150_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (250_000, 250_000))
 
     accepted: list[tuple[str, int]] = []
 

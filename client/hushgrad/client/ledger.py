@@ -11,13 +11,13 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from hushgrad.client import outbox, rows, store
 from hushgrad.client.errors import ClientError, LedgerError, PayloadUnreadableError
-from hushgrad.client.outbox import Accepted, Entry, Forgotten, Mark, Refused, Reopened, SealedUpdate
+from hushgrad.client.outbox import Entry, Mark, SealedUpdate
 from hushgrad.client.rows import Committed, Init, Kind, Row
 from hushgrad.wire import header
 
@@ -142,6 +142,7 @@ def verify(folder: Path) -> Snapshot:
             return header.digest(row.body, payload)
 
         rows.verify(found.ledger_id, found.rows, payload_digest)
+        store.check_outbox(connection)
     except sqlite3.Error as error:
         raise LedgerError(f"the ledger in {folder} cannot be read ({error}); restore it") from None
     finally:
@@ -188,6 +189,7 @@ class Ledger:
         ledger_id, self._secret = store.identity(self._connection)
         all_rows = list(store.rows(self._connection))
         rows.verify(ledger_id, all_rows, lambda row: None)
+        store.check_outbox(self._connection)
         self.init = rows.read_init(all_rows[0])
         self._heads = [header.first_head(ledger_id), *(row.head for row in all_rows)]
         self._runs = {
@@ -265,7 +267,8 @@ class Ledger:
         """Returns a federation's outbox, oldest round first."""
         with self._guard:
             self._usable()
-            return [entry for _, entry in store.entries(self._connection, terms_digest)]
+            with self._reading():
+                return [entry for _, entry in store.entries(self._connection, terms_digest)]
 
     def sendable(self, terms_digest: bytes, round_: int) -> SealedUpdate:
         """Returns the sealed bytes of a round, checked against the digest in its row.
@@ -276,17 +279,13 @@ class Ledger:
         """
         with self._guard:
             self._usable()
-            found = self._connection.execute(
-                "SELECT l.sequence, l.body, l.digest, o.state FROM ledger l JOIN outbox o USING (sequence) "
-                "WHERE o.terms_digest = ? AND o.round = ?",
-                (terms_digest, round_),
-            ).fetchone()
-            if found is None:
-                raise LedgerError(f"nothing was sealed for round {round_}; only sealed rounds can be sent")
-            sequence, head, digest, state = found
-            if state == "final":
+            sequence, entry = self._sealed(terms_digest, round_, "only sealed rounds can be sent")
+            digest = entry.digest
+            if entry.state == "final":
                 raise LedgerError(f"round {round_} has its final answer and is never sent again")
-            payload = store.payload(self._connection, self.folder, sequence, digest)
+            with self._reading():
+                head = store.body(self._connection, sequence)
+                payload = store.payload(self._connection, self.folder, sequence, digest)
         if payload is None or header.digest(head, payload) != digest:
             raise PayloadUnreadableError(
                 f"the sealed bytes of round {round_} cannot be read, or are damaged; the round stays spent and is "
@@ -348,18 +347,16 @@ class Ledger:
                     self._break(str(error))
                 inline = None
             self._failpoint("before row")
+            entry = Entry(round_, digest, "sealed")
             with self._transaction():
                 store.insert_row(self._connection, row)
                 self._failpoint("between row and outbox")
-                self._connection.execute(
-                    "INSERT INTO outbox (sequence, terms_digest, round, state, payload) VALUES (?, ?, ?, 'sealed', ?)",
-                    (row.sequence, terms_digest, round_, inline),
-                )
+                store.insert_entry(self._connection, row.sequence, terms_digest, entry, inline)
                 self._failpoint("before commit")
             self._failpoint("after commit")
             self._heads.append(row.head)
             self._spent.setdefault(terms_digest, set()).add(round_)
-            return Entry(round_, digest, "sealed")
+            return entry
 
     def skip(self, terms_digest: bytes, round_: int) -> None:
         """Records that nothing will ever be sealed for a round.
@@ -383,12 +380,8 @@ class Ledger:
         """
         with self._guard:
             self._usable()
-            found = self._connection.execute(
-                "SELECT reason FROM outbox WHERE terms_digest = ? AND round = ?", (terms_digest, round_)
-            ).fetchone()
-            if found is None:
-                raise LedgerError(f"nothing was sealed for round {round_}; it cannot be void")
-            if found[0] != "VOID":
+            _, entry = self._sealed(terms_digest, round_, "it cannot be void")
+            if entry.reason != "VOID":
                 self._note("void", terms_digest, round_)
 
     def record(self, terms_digest: bytes, marks: Sequence[Mark]) -> None:
@@ -400,41 +393,28 @@ class Ledger:
         """
         with self._guard:
             self._usable()
-            digests = [self._sealed_digest(terms_digest, mark.round) for mark in marks]
+            for mark in marks:
+                self._sealed(terms_digest, mark.round, "nothing can have become of it")
             with self._transaction():
                 dropped = [self._mark(terms_digest, mark) for mark in marks]
-            for gone, digest in zip(dropped, digests, strict=True):
-                if gone:
+            for digest in dropped:
+                if digest is not None:
                     outbox.payload_path(self.folder / store.PAYLOAD_FOLDER, digest).unlink(missing_ok=True)
 
-    def _sealed_digest(self, terms_digest: bytes, round_: int) -> bytes:
-        found = self._connection.execute(
-            "SELECT l.digest FROM outbox o JOIN ledger l USING (sequence) WHERE o.terms_digest = ? AND o.round = ?",
-            (terms_digest, round_),
-        ).fetchone()
+    def _sealed(self, terms_digest: bytes, round_: int, otherwise: str) -> tuple[int, Entry]:
+        with self._reading():
+            found = store.entry(self._connection, terms_digest, round_)
         if found is None:
-            raise LedgerError(f"nothing was sealed for round {round_}; nothing can have become of it")
-        return bytes(found[0])
+            raise LedgerError(f"nothing was sealed for round {round_}; {otherwise}")
+        return found
 
-    def _mark(self, terms_digest: bytes, mark: Mark) -> bool:
-        """Writes one mark; returns whether the bytes may go now."""
-        where = "WHERE terms_digest = ? AND round = ? AND state != 'final'"
-        key = (terms_digest, mark.round)
-        match mark:
-            case Accepted(included_in=included_in, server_epoch=epoch):
-                change = f"state = 'accepted', included_in = {included_in:d}, server_epoch = {epoch:d}"
-            case Reopened():
-                change = "state = 'sealed', included_in = 0, server_epoch = 0"
-            case Forgotten():
-                change = "payload = NULL, held = 0"
-                where += " AND state = 'accepted'"
-            case Refused(reason=reason):
-                cursor = self._connection.execute(
-                    f"UPDATE outbox SET state = 'final', reason = ?, payload = NULL, held = 0 {where}", (reason, *key)
-                )
-                return cursor.rowcount > 0
-        cursor = self._connection.execute(f"UPDATE outbox SET {change} {where}", key)
-        return cursor.rowcount > 0 and isinstance(mark, Forgotten)
+    def _mark(self, terms_digest: bytes, mark: Mark) -> bytes | None:
+        """Writes one mark; returns the digest of the bytes that may go now."""
+        sequence, entry = self._sealed(terms_digest, mark.round, "nothing can have become of it")
+        new = outbox.marked(entry, mark)
+        if new != entry:
+            store.change_entry(self._connection, sequence, terms_digest, new)
+        return entry.digest if entry.held and not new.held else None
 
     def _note(self, kind: Literal["skipped", "void"], terms_digest: bytes, round_: int) -> None:
         body = rows.note_body(kind, terms_digest, round_)
@@ -442,11 +422,9 @@ class Ledger:
         with self._transaction():
             store.insert_row(self._connection, row)
             if kind == "void":
-                self._connection.execute(
-                    "UPDATE outbox SET state = 'final', reason = 'VOID', payload = NULL, held = 0 "
-                    "WHERE terms_digest = ? AND round = ?",
-                    (terms_digest, round_),
-                )
+                sequence, entry = self._sealed(terms_digest, round_, "it cannot be void")
+                void = replace(entry, state="final", reason="VOID", held=False)
+                store.change_entry(self._connection, sequence, terms_digest, void)
         self._heads.append(row.head)
 
     def _unspent(self, terms_digest: bytes, round_: int) -> Committed:
@@ -462,6 +440,13 @@ class Ledger:
     def _next_row(self, kind: Kind, terms_digest: bytes, round_: int | None, body: bytes, digest: bytes) -> Row:
         sequence, head = self.position
         return Row(sequence + 1, kind, terms_digest, round_, body, digest, header.next_head(head, digest))
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerError(f"the ledger in {self.folder} cannot be read ({error}); restore it") from None
 
     def _usable(self) -> None:
         if self._broken is not None:

@@ -7,7 +7,7 @@ the server's retention watermark covers them.
 import hashlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -91,6 +91,21 @@ class Forgotten:
 
 
 Mark = Accepted | Refused | Reopened | Forgotten
+
+
+def marked(entry: Entry, mark: Mark) -> Entry:
+    """Returns an entry as it is after a mark. What is final stays as it is, and so does what is not covered yet."""
+    if entry.state == "final":
+        return entry
+    match mark:
+        case Accepted(included_in=included_in, server_epoch=epoch):
+            return replace(entry, state="accepted", included_in=included_in, server_epoch=epoch)
+        case Reopened():
+            return replace(entry, state="sealed", included_in=0, server_epoch=0)
+        case Refused(reason=reason):
+            return replace(entry, state="final", reason=reason, held=False)
+        case Forgotten():
+            return replace(entry, held=False) if entry.state == "accepted" else entry
 
 
 def payload_path(folder: Path, digest: bytes) -> Path:

@@ -1,15 +1,19 @@
 """The file of a ledger: who may open it, its tables, and how it is made. What rows mean is known in `rows`.
 
-SQLite has no page checksums and takes an empty file for an empty database, so identity is checked here at every opening
-and content by the hash chain.
+SQLite has no page checksums and takes an empty file for an empty database, so identity is checked here at every
+opening. Rows of the ledger are covered by their hash chain; those of the outbox each have a checksum, and each belongs
+to a row of the ledger.
 """
 
+import contextlib
 import fcntl
+import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hushgrad.client import outbox
 from hushgrad.client.errors import LedgerError
@@ -21,15 +25,36 @@ LOCK_NAME = "lock"
 PAYLOAD_FOLDER = "payloads"
 
 APPLICATION_ID = 0x48474C31  # "HGL1"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""1: identity and outbox without checksums. 2: with them."""
 
-_SCHEMA = """
-CREATE TABLE identity (
+_OWN_TABLES = (
+    """CREATE TABLE identity (
     one INTEGER PRIMARY KEY CHECK (one = 1),
     ledger_id BLOB NOT NULL CHECK (length(ledger_id) = 16),
-    secret BLOB NOT NULL CHECK (length(secret) = 32)
-) STRICT;
-CREATE TABLE ledger (
+    secret BLOB NOT NULL CHECK (length(secret) = 32),
+    checksum INTEGER NOT NULL
+) STRICT""",
+    """CREATE TABLE outbox (
+    sequence INTEGER PRIMARY KEY REFERENCES ledger (sequence),
+    terms_digest BLOB NOT NULL,
+    round INTEGER NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('sealed', 'accepted', 'final')),
+    reason TEXT NOT NULL,
+    included_in INTEGER NOT NULL,
+    server_epoch INTEGER NOT NULL,
+    held INTEGER NOT NULL CHECK (held IN (0, 1)),
+    checksum INTEGER NOT NULL,
+    payload BLOB,
+    UNIQUE (terms_digest, round)
+) STRICT""",
+)
+"""What this layout changed; the ledger itself is as it always was."""
+
+_REFUSE = "SELECT raise(ABORT, 'ledger rows {}')"
+_SCHEMA = (
+    *_OWN_TABLES,
+    """CREATE TABLE ledger (
     sequence INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
     terms_digest BLOB,
@@ -37,27 +62,23 @@ CREATE TABLE ledger (
     body BLOB NOT NULL,
     digest BLOB NOT NULL,
     head BLOB NOT NULL
-) STRICT;
-CREATE UNIQUE INDEX one_schedule_per_federation ON ledger (terms_digest) WHERE kind = 'commit';
-CREATE UNIQUE INDEX no_round_twice ON ledger (terms_digest, round) WHERE kind IN ('update', 'skipped');
-CREATE UNIQUE INDEX void_once ON ledger (terms_digest, round) WHERE kind = 'void';
-CREATE TRIGGER rows_never_change BEFORE UPDATE ON ledger BEGIN SELECT raise(ABORT, 'ledger rows never change'); END;
-CREATE TRIGGER rows_never_go BEFORE DELETE ON ledger BEGIN SELECT raise(ABORT, 'ledger rows are never deleted'); END;
-CREATE TABLE outbox (
-    sequence INTEGER PRIMARY KEY REFERENCES ledger (sequence),
-    terms_digest BLOB NOT NULL,
-    round INTEGER NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('sealed', 'accepted', 'final')),
-    reason TEXT NOT NULL DEFAULT '',
-    included_in INTEGER NOT NULL DEFAULT 0,
-    server_epoch INTEGER NOT NULL DEFAULT 0,
-    held INTEGER NOT NULL DEFAULT 1 CHECK (held IN (0, 1)),
-    payload BLOB,
-    UNIQUE (terms_digest, round)
-) STRICT;
-"""
+) STRICT""",
+    "CREATE UNIQUE INDEX one_schedule_per_federation ON ledger (terms_digest) WHERE kind = 'commit'",
+    "CREATE UNIQUE INDEX no_round_twice ON ledger (terms_digest, round) WHERE kind IN ('update', 'skipped')",
+    "CREATE UNIQUE INDEX void_once ON ledger (terms_digest, round) WHERE kind = 'void'",
+    f"CREATE TRIGGER rows_never_change BEFORE UPDATE ON ledger BEGIN {_REFUSE.format('never change')}; END",
+    f"CREATE TRIGGER rows_never_go BEFORE DELETE ON ledger BEGIN {_REFUSE.format('are never deleted')}; END",
+)
 
 _ROW_COLUMNS = "sequence, kind, terms_digest, round, body, digest, head"
+_ENTRY_COLUMNS = "sequence, terms_digest, round, state, reason, included_in, server_epoch, held"
+"""What an entry's checksum covers; its payload is covered by the digest in the ledger."""
+
+
+def checksum(*fields: object) -> int:
+    """Returns the checksum of a row, below 2**62."""
+    # ascii() says type and value, and says the same in every version of Python.
+    return int.from_bytes(hashlib.blake2b(ascii(fields).encode(), digest_size=8).digest(), "big") >> 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +128,10 @@ def create(folder: Path, ledger_id: bytes, secret: bytes, first_row: Row) -> Non
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}")
-        connection.execute("INSERT INTO identity VALUES (1, ?, ?)", (ledger_id, secret))
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA:
+            connection.execute(statement)
+        connection.execute("INSERT INTO identity VALUES (1, ?, ?, ?)", (ledger_id, secret, checksum(ledger_id, secret)))
         insert_row(connection, first_row)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -145,10 +168,12 @@ def check_file(folder: Path) -> Path:
 
 
 def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Opens a ledger file after checking that it is one.
+    """Opens a ledger file after checking that it is one, and that it is whole.
+
+    One of an older layout is brought to the present one: on disk, or only in memory when it is opened to be read.
 
     Raises:
-        LedgerError: if it is missing, empty, or something else.
+        LedgerError: if it is missing, empty, something else, damaged, or of a newer layout.
     """
     path = check_file(folder)
     mode = "ro" if read_only else "rw"
@@ -170,10 +195,17 @@ def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
                     f"{path} is not a hushgrad ledger; expected application id {APPLICATION_ID:#x}, found "
                     f"{application:#x}: name the right state folder"
                 )
-            if version != SCHEMA_VERSION:
+            if not 1 <= version <= SCHEMA_VERSION:
                 raise LedgerError(
-                    f"{path} has layout {version}, this program knows {SCHEMA_VERSION}; update the older one"
+                    f"{path} has layout {version}, this program knows layouts 1 to {SCHEMA_VERSION}: a newer program "
+                    "wrote it; nothing was changed, go on with that program"
                 )
+            if version < SCHEMA_VERSION:
+                if read_only:
+                    connection = _copied_into_memory(connection)
+                _upgrade(connection, path)
+            _check_schema(connection, path)
+            _check_structure(connection, path)
         except BaseException:
             connection.close()
             raise
@@ -182,6 +214,71 @@ def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
             f"{path} cannot be read as a ledger ({error}); name the right state folder, or restore it"
         ) from None
     return connection
+
+
+def check_outbox(connection: sqlite3.Connection) -> None:
+    """Checks every row of the outbox, and that there is one for each sealed update and no other.
+
+    Raises:
+        LedgerError: at the first thing that is wrong.
+    """
+    entries(connection)
+    query = (
+        "SELECT l.sequence, o.sequence FROM ledger l LEFT JOIN outbox o USING (sequence) WHERE l.kind = 'update' AND "
+        "(o.sequence IS NULL OR o.round IS NOT l.round OR o.terms_digest IS NOT l.terms_digest) "
+        "UNION ALL SELECT sequence, sequence FROM outbox "
+        "WHERE sequence NOT IN (SELECT sequence FROM ledger WHERE kind = 'update')"
+    )
+    for sequence, entry_ in connection.execute(query):
+        what = "has lost the entry of this row" if entry_ is None else "has an entry of another update in its place"
+        raise LedgerError(f"ledger row {sequence}: the outbox {what}; restore the ledger from where it was")
+
+
+def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
+    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+    if found != set(_SCHEMA):
+        raise LedgerError(f"{path} is damaged: its schema is not that of layout {SCHEMA_VERSION}; restore it")
+
+
+def _check_structure(connection: sqlite3.Connection, path: Path) -> None:
+    (found,) = connection.execute("PRAGMA integrity_check(ledger)").fetchone()
+    if found != "ok":
+        raise LedgerError(f"{path} is damaged: {' '.join(found.split())}; restore it from where it was")
+
+
+def _copied_into_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
+    with contextlib.closing(connection):
+        copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        connection.backup(copy)
+    return copy
+
+
+def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
+    """Brings layout 1 to this one, in one transaction: its rows get the checksums of what they say now."""
+    _check_structure(connection, path)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for table in ("identity", "outbox"):
+            connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+        for statement in _OWN_TABLES:
+            connection.execute(statement)
+        for one, ledger_id, secret in connection.execute("SELECT one, ledger_id, secret FROM old_identity").fetchall():
+            connection.execute(
+                "INSERT INTO identity VALUES (?, ?, ?, ?)", (one, ledger_id, secret, checksum(ledger_id, secret))
+            )
+        connection.create_function("row_checksum", -1, checksum, deterministic=True)
+        connection.execute(
+            f"INSERT INTO outbox ({_ENTRY_COLUMNS}, payload, checksum) "
+            f"SELECT {_ENTRY_COLUMNS}, payload, row_checksum({_ENTRY_COLUMNS}) FROM old_outbox"
+        )
+        for table in ("identity", "outbox"):
+            connection.execute(f"DROP TABLE old_{table}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def insert_row(connection: sqlite3.Connection, row: Row) -> None:
@@ -194,10 +291,10 @@ def insert_row(connection: sqlite3.Connection, row: Row) -> None:
 
 def identity(connection: sqlite3.Connection) -> tuple[bytes, bytes]:
     """Returns the 16 bytes that identify the ledger, and the 32 secret ones that key its data's fingerprint."""
-    found = connection.execute("SELECT ledger_id, secret FROM identity").fetchone()
-    if found is None:
-        raise LedgerError("the ledger has lost its identity; restore it from where it was")
-    return bytes(found[0]), bytes(found[1])
+    found = connection.execute("SELECT ledger_id, secret, checksum FROM identity").fetchone()
+    if found is None or checksum(*found[:2]) != found[2]:
+        raise LedgerError("the ledger has lost its identity, or it is damaged; restore it from where it was")
+    return found[0], found[1]
 
 
 def rows(connection: sqlite3.Connection) -> Iterator[Row]:
@@ -206,18 +303,78 @@ def rows(connection: sqlite3.Connection) -> Iterator[Row]:
         yield Row(*values)
 
 
+def body(connection: sqlite3.Connection, sequence: int) -> bytes:
+    """Returns the body of a row."""
+    (found,) = connection.execute("SELECT body FROM ledger WHERE sequence = ?", (sequence,)).fetchone()
+    return bytes(found)
+
+
 def entries(connection: sqlite3.Connection, terms_digest: bytes | None = None) -> list[tuple[bytes, Entry]]:
-    """Returns (terms digest, entry) of one federation's or all outbox entries, oldest first."""
-    query = (
-        "SELECT o.terms_digest, o.round, l.digest, o.state, o.reason, o.included_in, o.server_epoch, o.held "
-        "FROM outbox o JOIN ledger l USING (sequence) WHERE ?1 IS NULL OR o.terms_digest = ?1 ORDER BY o.sequence"
-    )
+    """Returns (terms digest, entry) of one federation's or all outbox entries, oldest first.
+
+    Raises:
+        LedgerError: if one of them is damaged.
+    """
     return [
-        (digest, Entry(round_, update, state, reason, included_in, epoch, bool(held)))
-        for digest, round_, update, state, reason, included_in, epoch, held in connection.execute(
-            query, (terms_digest,)
+        (found[1], _entry(found))
+        for found in connection.execute(
+            f"{_GET_ENTRIES} WHERE ?1 IS NULL OR o.terms_digest = ?1 ORDER BY o.sequence", (terms_digest,)
         )
     ]
+
+
+def entry(connection: sqlite3.Connection, terms_digest: bytes, round_: int) -> tuple[int, Entry] | None:
+    """Returns (sequence number, entry) of a sealed round; None if nothing was sealed.
+
+    Raises:
+        LedgerError: if it is damaged.
+    """
+    found = connection.execute(
+        f"{_GET_ENTRIES} WHERE o.terms_digest = ? AND o.round = ?", (terms_digest, round_)
+    ).fetchone()
+    return None if found is None else (found[0], _entry(found))
+
+
+def insert_entry(
+    connection: sqlite3.Connection, sequence: int, terms_digest: bytes, new: Entry, payload_: bytes | None
+) -> None:
+    """Adds the entry of a round that is being sealed; its payload, unless that is a file."""
+    fields = _fields(sequence, terms_digest, new)
+    connection.execute(
+        f"INSERT INTO outbox ({_ENTRY_COLUMNS}, checksum, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*fields, checksum(*fields), payload_),
+    )
+
+
+def change_entry(connection: sqlite3.Connection, sequence: int, terms_digest: bytes, new: Entry) -> None:
+    """Writes an entry as it is now; drops its payload when it is not held any more."""
+    fields = _fields(sequence, terms_digest, new)
+    _, _, _, state, reason, included_in, epoch, held = fields
+    connection.execute(
+        "UPDATE outbox SET state = ?, reason = ?, included_in = ?, server_epoch = ?, held = ?, checksum = ?"
+        f"{'' if held else ', payload = NULL'} WHERE sequence = ?",
+        (state, reason, included_in, epoch, held, checksum(*fields), sequence),
+    )
+
+
+_GET_ENTRIES = (
+    f"SELECT {', '.join(f'o.{column}' for column in _ENTRY_COLUMNS.split(', '))}, o.checksum, l.digest "
+    "FROM outbox o JOIN ledger l USING (sequence)"
+)
+
+
+def _fields(sequence: int, terms_digest: bytes, of: Entry) -> tuple[Any, ...]:
+    return (sequence, terms_digest, of.round, of.state, of.reason, of.included_in, of.server_epoch, int(of.held))
+
+
+def _entry(found: tuple[Any, ...]) -> Entry:
+    *fields, sum_, digest = found
+    sequence, _, round_, state, reason, included_in, epoch, held = fields
+    if checksum(*fields) != sum_:
+        raise LedgerError(
+            f"the outbox entry of ledger row {sequence} is damaged: it does not have its checksum; restore the ledger"
+        )
+    return Entry(round_, digest, state, reason, included_in, epoch, bool(held))
 
 
 def payload(connection: sqlite3.Connection, folder: Path, sequence: int, digest: bytes) -> bytes | None:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from hushgrad.client.outbox import Accepted, Entry, Forgotten, Mark, Refused, Reopened
+from hushgrad.client import outbox
+from hushgrad.client.outbox import Entry, Mark
 from hushgrad.server.aggregation import Published
 from hushgrad.server.backup import SESSION_BITS
 from hushgrad.server.records import (
@@ -320,22 +321,7 @@ class SimulatedLedger(Journal):
 
     def _mark(self, mark: Mark) -> None:
         round_ = mark.round
-        entry = self._states[round_]
-        if entry.state == "final":
-            return
-        match mark:
-            case Accepted(included_in=included_in, server_epoch=epoch):
-                new = Entry(round_, entry.digest, "accepted", entry.reason, included_in, epoch, entry.held)
-            case Reopened():
-                new = Entry(round_, entry.digest, "sealed", entry.reason, 0, 0, entry.held)
-            case Refused(reason=reason):
-                new = Entry(round_, entry.digest, "final", reason, entry.included_in, entry.server_epoch, False)
-            case Forgotten():
-                if entry.state != "accepted":
-                    return
-                new = Entry(
-                    round_, entry.digest, "accepted", entry.reason, entry.included_in, entry.server_epoch, False
-                )
+        new = outbox.marked(self._states[round_], mark)
         self._states[round_] = new
         if not new.held:
             self._bytes.pop(round_, None)
