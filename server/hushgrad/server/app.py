@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from hushgrad.server import aggregation, backup, initialize
+from hushgrad.server import aggregation, backup, initialize, wal
 from hushgrad.server import config as config_module
 from hushgrad.server import database as database_module
 from hushgrad.server.aggregation import Published
@@ -74,6 +74,7 @@ def run(config: ServerConfig, log: Any, *, terms_path: Path | None = None) -> No
         Database.open(folder)
     folder.make()
     folder.lock()
+    wal.check(folder.database)
     database = Database.open(folder)
     try:
         if terms_path is not None:
