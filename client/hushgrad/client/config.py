@@ -45,12 +45,19 @@ class ModelConfig(_Section, frozen=True):
 
 
 class PrivacyConfig(_Section, frozen=True):
-    """What this participant does and allows. Only the release interval and nothing about privacy has a default.
+    """The [privacy] table: what this participant does and allows. Nothing about privacy has a default.
 
-    records: N, declared and public; q and every divisor come from it. clip_norm: C, must be the terms'.
-    noise_multiplier: sigma, within the terms'. epsilon, delta: the most that this run may cost. lifetime_*: the most
-    that all runs of this ledger may cost, added up. release_interval_seconds: updates leave on ticks of this public
-    clock; zero: at once, and then timing is not covered by the claim.
+    Attributes:
+        records: N, declared and public: at least as many as there are; q and every divisor come from it.
+        clip_norm: C; must be the terms'.
+        noise_multiplier: sigma, within the terms'; more noise is more privacy.
+        sampler: how a round's records are chosen; must be allowed by the terms.
+        epsilon: the most that this run may cost, with delta.
+        delta: the most that this run may cost, with epsilon.
+        lifetime_epsilon: the most that all runs of this ledger may cost, added up, with lifetime_delta.
+        lifetime_delta: the most that all runs of this ledger may cost, added up, with lifetime_epsilon.
+        release_interval_seconds: updates leave on ticks of this public clock; 0: at once, and then timing is not
+            covered by the claim.
     """
 
     records: int
@@ -67,7 +74,16 @@ class PrivacyConfig(_Section, frozen=True):
 class ClientConfig(_Section, frozen=True):
     """A whole client.toml. `participant`, `server`, `state` and the data file may come from elsewhere.
 
-    round_seconds: this client begins a round at most once in so many seconds, a public pace; zero: as fast as it can.
+    Attributes:
+        data: see the table.
+        model: see the table.
+        privacy: see the table.
+        participant: its name; or --participant, or HUSHGRAD_PARTICIPANT.
+        server: host:port; or --server, or HUSHGRAD_SERVER.
+        state: folder of ledger and outbox, relative to the file; or --state, or HUSHGRAD_STATE.
+        terms_digest: pins the federation, with the digest that `hushgrad-server init` printed.
+        connect_timeout_seconds: how long the first contact may take; later outages are waited for without limit.
+        round_seconds: this client begins a round at most once in so many seconds, a public pace; 0: as fast as it can.
     """
 
     data: DataConfig
@@ -82,7 +98,16 @@ class ClientConfig(_Section, frozen=True):
 
 
 class EvaluatorConfig(_Section, frozen=True):
-    """A whole evaluator.toml: a watcher that scores each version on a public test set."""
+    """A whole evaluator.toml: a watcher that scores each version on a public test set.
+
+    Attributes:
+        data: see the table; of the test set.
+        model: see the table.
+        server: host:port; or --server, or HUSHGRAD_SERVER.
+        name: of the watcher.
+        output: .csv file of the curve, relative to the file.
+        connect_timeout_seconds: how long the first contact may take.
+    """
 
     data: DataConfig
     model: ModelConfig

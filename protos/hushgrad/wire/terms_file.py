@@ -22,16 +22,26 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ArrayEntry(_Section, frozen=True):
-    """One array of the model: its name and shape."""
+    """One of the [[arrays]] of the model, in the order in which an update holds them.
+
+    Attributes:
+        name: of the array, as in the .safetensors file with the initial model.
+        shape: its sizes, outermost first.
+    """
 
     name: str
     shape: list[int]
 
 
 class StepSize(_Section, frozen=True):
-    """Round step sizes eta_i, with t = s_0 + ... + s_{i-1} of the nominal sample sizes.
+    """The [step_size] table: round step sizes eta_i, with t = s_0 + ... + s_{i-1} of the nominal sample sizes.
 
-    constant: eta0; inverse: eta0 / (1 + beta t); inverse-sqrt: eta0 / (1 + beta sqrt(t)); list: values, the last holds.
+    Attributes:
+        kind: constant: eta0; inverse: eta0 / (1 + beta t); inverse-sqrt: eta0 / (1 + beta sqrt(t)); list: values, of
+            which the last holds on.
+        eta0: the first step size, for sums of clipped gradients, not for means.
+        beta: how fast step sizes fall.
+        values: of kind list.
     """
 
     kind: Literal["constant", "inverse", "inverse-sqrt", "list"]
@@ -41,7 +51,15 @@ class StepSize(_Section, frozen=True):
 
 
 class SampleSize(_Section, frozen=True):
-    """Nominal sample sizes s_i. constant: size; polynomial: ceil(q * (i + 1)^p); list: values, the last holds."""
+    """The [sample_size] table: nominal sample sizes s_i, the records that a round is expected to take.
+
+    Attributes:
+        kind: constant: size; polynomial: ceil(q * (i + 1)^p); list: values, of which the last holds on.
+        size: of kind constant.
+        q: of kind polynomial.
+        p: of kind polynomial.
+        values: of kind list.
+    """
 
     kind: Literal["constant", "polynomial", "list"]
     size: int = 0
@@ -51,14 +69,30 @@ class SampleSize(_Section, frozen=True):
 
 
 class Delay(_Section, frozen=True):
-    """When a participant may begin a round; see PermissibleDelay in terms.proto."""
+    """The [delay] table: when a participant may begin a round; see PermissibleDelay in terms.proto.
+
+    Attributes:
+        kind: max-delay: when it is at most max_delay rounds ahead of the newest version; sqrt: when the SGD steps since
+            that version are at most sqrt(t / ln t); unbounded: always.
+        max_delay: of kind max-delay; 0: everybody waits for everybody in every round.
+    """
 
     kind: Literal["max-delay", "sqrt", "unbounded"]
     max_delay: int = 0
 
 
 class PrivacySection(_Section, frozen=True):
-    """What is asked of every participant. What changes privacy has no default; what is only allowed is off or on."""
+    """The [privacy] table: what is asked of every participant. What changes privacy has no default.
+
+    Attributes:
+        clip_norm: C: no record moves a round's sum by more, in L2 norm.
+        noise_multiplier_min: sigma: the noise of each number has at least the deviation sigma * C.
+        noise_multiplier_max: the most that a stricter participant may add; the grid has to hold it.
+        samplers: which ways of choosing a round's records are allowed.
+        max_examples_per_round: a larger batch is so rare that delta covers it.
+        insecure_noise_allowed: for simulators: also take updates whose noise is reproducible, and which claim nothing.
+        caller_clipping_forbidden: refuse updates whose clipping was done outside hushgrad and is only declared.
+    """
 
     clip_norm: float
     noise_multiplier_min: float
@@ -70,7 +104,13 @@ class PrivacySection(_Section, frozen=True):
 
 
 class LimitsSection(_Section, frozen=True):
-    """Sizes in bytes that the server enforces."""
+    """The [limits] table: sizes in bytes that the server enforces.
+
+    Attributes:
+        max_unary_bytes: an update up to this size comes in one message, a larger one in chunks.
+        max_chunk_bytes: largest chunk.
+        max_inline_model_bytes: a model up to this size comes with the news of it, a larger one is fetched.
+    """
 
     max_unary_bytes: int = terms_module.MAX_UNARY_BYTES
     max_chunk_bytes: int = terms_module.MAX_CHUNK_BYTES
@@ -78,7 +118,27 @@ class LimitsSection(_Section, frozen=True):
 
 
 class TermsFile(_Section, frozen=True):
-    """A whole terms.toml."""
+    """A whole terms.toml. `hushgrad-server init` makes it final, with a digest that every ledger pins.
+
+    Attributes:
+        federation: its name.
+        model: for people; the server does not interpret it.
+        arrays: of the model.
+        final_version: the federation ends with this version; every participant does as many rounds.
+        window: updates are taken up to so many versions late; at least max_delay + 1.
+        straggler_timeout_seconds: then the federation goes on without whoever holds it up.
+        step_size: see the table.
+        sample_size: see the table.
+        delay: see the table.
+        privacy: see the table.
+        grid_exponent: updates are integers that stand for multiples of 2^grid_exponent; without it, it is computed from
+            the privacy table.
+        publish_every: every so many rounds a version is published; at most max_delay + 1.
+        participants: names of those who may take part; without them, largest_number_of_participants says how many.
+        largest_number_of_participants: how many may take part, where their names are not known yet.
+        start_timeout_seconds: version 1 waits for all participants; after so long a majority is enough. 0: no such end.
+        limits: see the table.
+    """
 
     federation: str
     model: str
