@@ -13,17 +13,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
-from hushgrad.client import commitment, data, delay, ledger, models, registry, report, store, watcher
+from hushgrad.client import commitment, data, ledger, models, preparing, registry, report, store
 from hushgrad.client.config import ClientConfig, EvaluatorConfig, ModelConfig
 from hushgrad.client.data import Dataset
-from hushgrad.client.errors import ClientError, ConflictError, InputError, UnreachableError
+from hushgrad.client.errors import ClientError, InputError
 from hushgrad.client.ledger import Ledger
 from hushgrad.client.models.base import Model
-from hushgrad.client.rows import Committed
-from hushgrad.client.session import Facts
-from hushgrad.client.transport import RetryableError, Transport
-from hushgrad.wire import terms as wire_terms
-from hushgrad.wire.errors import ContractError
+from hushgrad.client.transport import Transport
 from hushgrad.wire.terms import Terms
 
 
@@ -58,25 +54,25 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
             )
         model = _model(config.model, dataset)
         with closing(Transport(config.server, config.participant)) as transport:
-            found = _terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
+            found = preparing.get_terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
             if found is None:
                 return {"reason": "stopped", "rounds_sealed": 0, "version": None}
             terms, digest = found
             if config.terms_digest is None:
                 commitment.check_federation(digest, book.runs(), transport.address)
             make_update = _trainer(terms, config, model, dataset)
-            committed = _commit(book, terms, digest, config, model)
+            committed = preparing.commit(book, terms, digest, config, model)
             worker = runner.Runner(
                 transport=transport,
                 ledger=book,
                 committed=committed,
                 terms=terms,
                 make_update=make_update,
-                facts=_facts(terms, config),
+                facts=preparing.facts(terms, config),
             )
             stopping.call(worker.stop)
             outcome = worker.run()
-    return {**asdict(outcome), "claim": dict(committed.claim), "timing": report.TIMING_NOTE[committed.timing]}
+    return {**asdict(outcome), "claim": dict(committed.claim), **report.notes(committed)}
 
 
 def leave(config: ClientConfig) -> dict[str, Any]:
@@ -95,7 +91,7 @@ def leave(config: ClientConfig) -> dict[str, Any]:
     with _signals() as stopping, closing(Ledger(Path(config.state))) as book:
         book.check_owner(participant=config.participant)
         with closing(Transport(config.server, config.participant)) as transport:
-            found = _terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
+            found = preparing.get_terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
             if found is None:
                 return {"reason": "stopped", "rounds_sealed": 0, "version": None}
             terms, digest = found
@@ -110,22 +106,11 @@ def leave(config: ClientConfig) -> dict[str, Any]:
                 committed=committed,
                 terms=terms,
                 make_update=never,
-                facts=_facts(terms, config),
+                facts=preparing.facts(terms, config),
                 leaving=True,
             )
             stopping.call(worker.stop)
             return asdict(worker.run())
-
-
-def _facts(terms: Terms, config: ClientConfig) -> Facts:
-    return Facts(
-        final_version=terms.final_version,
-        window=terms.window,
-        straggler_timeout_seconds=terms.straggler_timeout_seconds,
-        delay=delay.of(terms),
-        release_interval_seconds=config.privacy.release_interval_seconds,
-        round_seconds=config.round_seconds,
-    )
 
 
 def dry_run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
@@ -144,7 +129,7 @@ def dry_run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]
         raise InputError("the ledger belongs to other data than the one at hand; name the right state folder or data")
     model = _model(config.model, dataset)
     with _signals() as stopping, closing(Transport(config.server, config.participant)) as transport:
-        found = _terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
+        found = preparing.get_terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
     if found is None:
         raise InputError("stopped before the server answered")
     terms, digest = found
@@ -171,7 +156,7 @@ def dry_run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]
         "rounds_affordable": affordable,
         "fits": affordable >= terms.final_version,
         "claim": claim,
-        "timing": report.TIMING_NOTE[proposal.committed.timing],
+        **report.notes(proposal.committed),
         "left": {"epsilon": left_epsilon, "delta": left_delta},
         "warning": warning,
     }
@@ -252,7 +237,7 @@ def evaluate(config: EvaluatorConfig) -> dict[str, Any] | None:
     dataset = data.load(config.data)
     model = _model(config.model, dataset)
     with _signals() as stopping, closing(Transport(config.server, config.name)) as transport:
-        found = _terms(transport, None, config.connect_timeout_seconds, stopping.event)
+        found = preparing.get_terms(transport, None, config.connect_timeout_seconds, stopping.event)
         if found is None:
             return None
         terms, _ = found
@@ -290,33 +275,6 @@ def _model(config: ModelConfig, dataset: Dataset) -> Model:
     return model
 
 
-def _terms(
-    transport: Transport, pinned: str | None, timeout_seconds: float, stopped: threading.Event
-) -> tuple[Terms, bytes] | None:
-    """Returns the federation's terms and their digest; None if it was stopped before the server answered."""
-    try:
-        answer = watcher.connect(transport, timeout_seconds=timeout_seconds, stopped=stopped)
-    except RetryableError as error:
-        raise UnreachableError(
-            f"no server answered at {transport.address} within {timeout_seconds:g} s ({error}); start it, or correct "
-            "the address"
-        ) from None
-    if answer is None:
-        return None
-    serialized, digest = answer
-    if pinned is not None and digest.hex() != pinned.lower():
-        raise ConflictError(
-            f"the federation at {transport.address} has terms {digest.hex()}, the configuration pins {pinned.lower()}; "
-            "find out which one is meant before anything is spent"
-        )
-    try:
-        terms = wire_terms.from_bytes(serialized)
-    except ContractError as error:
-        raise ConflictError(f"the terms of the server at {transport.address} cannot be accepted: {error}") from None
-    transport.use_terms(digest, terms.limits)
-    return terms, digest
-
-
 def _trainer(
     terms: Terms, config: ClientConfig, model: Model, dataset: Dataset
 ) -> Callable[[npt.NDArray[np.float64], int, Any], npt.NDArray[np.int32]]:
@@ -325,40 +283,8 @@ def _trainer(
 
     commitment.check_terms(terms, config, model)
     trainer = dpsgd.Trainer(model, dataset)
-
-    def recipe(round_: int) -> dpsgd.Recipe:
-        return dpsgd.Recipe(
-            sampler=config.privacy.sampler,
-            records=config.privacy.records,
-            sample_size=terms.sample_size(round_),
-            clip_norm=config.privacy.clip_norm,
-            noise_multiplier=config.privacy.noise_multiplier,
-            grid_exponent=terms.grid_exponent,
-        )
-
-    for size_round in sorted({terms.sample_size(round_): round_ for round_ in range(len(terms.sample_sizes))}.values()):
-        trainer.prepare(recipe(size_round))
+    recipe = preparing.recipes(trainer, terms, config)
     return lambda parameters, round_, stream: trainer.round(parameters, recipe(round_), stream)
-
-
-def _commit(book: Ledger, terms: Terms, digest: bytes, config: ClientConfig, model: Model) -> Committed:
-    """Commits the whole schedule before the first round, or checks that it is the one committed earlier."""
-    proposal = commitment.propose(terms, digest, config, model)
-    committed = book.committed(digest)
-    if committed is not None:
-        commitment.check_unchanged(committed, proposal, config)
-    else:
-        claim = commitment.claim(proposal)
-        committed = commitment.check_affordable(claim, proposal, config, commitment.budget(book.init, book.runs()))
-        book.commit(committed)
-    structlog.get_logger().info(
-        "committed",
-        rounds=committed.rounds,
-        claim=dict(committed.claim),
-        noise_multiplier=config.privacy.noise_multiplier,
-        timing=report.TIMING_NOTE[committed.timing],
-    )
-    return committed
 
 
 class _Stopping:

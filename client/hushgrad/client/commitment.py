@@ -6,6 +6,7 @@ Values in, values out: terms that this participant cannot accept are refused her
 import hashlib
 import itertools
 from dataclasses import dataclass, fields, replace
+from typing import Protocol
 
 from hushgrad import accountant
 from hushgrad.accountant import AccountantError, BudgetError, Mechanism, Run
@@ -32,18 +33,43 @@ class Proposal:
     committed: Committed
 
 
+class Arithmetic(Protocol):
+    """How exactly clipped gradients are summed; a `Model` says so, and so do loops that people write."""
+
+    @property
+    def chunk_examples(self) -> int:
+        """m; see `Model`."""
+
+    @property
+    def unit_roundoff(self) -> float:
+        """u; see `Model`."""
+
+    @property
+    def clip_error(self) -> float:
+        """kappa; see `Model`."""
+
+
 def check_terms(terms: Terms, config: ClientConfig, model: Model) -> None:
     """Refuses a federation that this configuration does not fit.
 
     Raises:
         InputError: names the first thing that differs, with both values.
     """
+    check_model(terms, model)
+    check_privacy(terms, config)
+
+
+def check_privacy(terms: Terms, config: ClientConfig) -> None:
+    """Refuses a federation whose privacy terms this configuration does not fit; the model is not looked at.
+
+    Raises:
+        InputError: as `check_terms`.
+    """
     if terms.participants and config.participant not in terms.participants:
         raise InputError(
             f"the terms of {terms.federation!r} do not name participant {config.participant!r}; they name "
             f"{', '.join(terms.participants)}"
         )
-    check_model(terms, model)
     offered, mine = terms.privacy, config.privacy
     if mine.sampler not in offered.samplers:
         raise InputError(
@@ -99,8 +125,17 @@ def check_federation(digest: bytes, runs: tuple[Committed, ...], address: str) -
         )
 
 
-def propose(terms: Terms, terms_digest: bytes, config: ClientConfig, model: Model) -> Proposal:
+def propose(
+    terms: Terms, terms_digest: bytes, config: ClientConfig, arithmetic: Arithmetic, *, flags: int = 0
+) -> Proposal:
     """Returns the whole schedule of a run, rounds 0 to final_version - 1.
+
+    Args:
+        terms: of the federation.
+        terms_digest: 32 bytes.
+        config: what this participant declares.
+        arithmetic: of the sums; its errors are charged.
+        flags: FLAG_* bits that every update of the run will carry.
 
     Raises:
         InputError: if the accountant cannot charge it.
@@ -114,9 +149,9 @@ def propose(terms: Terms, terms_digest: bytes, config: ClientConfig, model: Mode
             grid_exponent=terms.grid_exponent,
             parameters=terms.parameters,
             max_examples_per_round=terms.privacy.max_examples_per_round,
-            chunk_examples=model.chunk_examples,
-            unit_roundoff=model.unit_roundoff,
-            clip_error=model.clip_error,
+            chunk_examples=arithmetic.chunk_examples,
+            unit_roundoff=arithmetic.unit_roundoff,
+            clip_error=arithmetic.clip_error,
         )
         charged = mechanism.charged_noise_multiplier()
         run = Run(sampling=privacy.sampler, records=privacy.records, sample_sizes=sizes, mechanism=mechanism)
@@ -140,7 +175,7 @@ def propose(terms: Terms, terms_digest: bytes, config: ClientConfig, model: Mode
         adjacency=ADJACENCY,
         records=privacy.records,
         parameters=terms.parameters,
-        flags=0,
+        flags=flags,
         timing="covered" if privacy.release_interval_seconds > 0 else "not covered",
         schedule=schedule,
         claim={},

@@ -10,6 +10,7 @@ from typing import Any
 from hushgrad.client import commitment
 from hushgrad.client.ledger import Snapshot
 from hushgrad.client.rows import Committed, Group, Row
+from hushgrad.wire import header
 
 EXPORT_FORMAT = 1
 
@@ -17,6 +18,18 @@ TIMING_NOTE = {
     "covered": "timing covered by the release interval",
     "not covered": "timing not covered",
 }
+
+
+CLIPPING_NOTE = {False: "by the library", True: "declared by caller"}
+
+
+def notes(run: Committed) -> dict[str, str]:
+    """Returns what must be said beside a run's claim: whether timing is covered, and who clipped the gradients."""
+    return {"timing": TIMING_NOTE.get(run.timing, run.timing), "clipping": _clipping(run)}
+
+
+def _clipping(run: Committed) -> str:
+    return CLIPPING_NOTE[bool(run.flags & header.FLAG_CLIPPING_DECLARED)]
 
 
 def table(snapshot: Snapshot) -> list[dict[str, Any]]:
@@ -119,7 +132,7 @@ def _run_status(snapshot: Snapshot, run: Committed) -> dict[str, Any]:
         "rounds_void": sum(row.kind == "void" for row in mine),
         "next_round": max((row.round for row in mine if row.round is not None), default=-1) + 1,
         "claim": dict(run.claim),
-        "timing": TIMING_NOTE.get(run.timing, run.timing),
+        **notes(run),
         "odometer": odometer(run, sealed),
         "updates_unanswered": sum(entry.state == "sealed" for entry in entries),
         "updates_accepted": sum(entry.state == "accepted" for entry in entries),
@@ -148,6 +161,7 @@ def _run(run: Committed) -> dict[str, Any]:
         "records": run.records,
         "parameters": run.parameters,
         "timing": run.timing,
+        "clipping": _clipping(run),
         "claim": dict(run.claim),
         "delta": run.delta,
         "schedule": [asdict(group) for group in run.schedule],
@@ -173,6 +187,7 @@ def _row(row: Row, runs: dict[bytes, Committed]) -> dict[str, Any]:
         **line,
         "header": row.body.hex(),
         "sampling": run.sampler,
+        "clipping": _clipping(run),
         "sample_size": group.sample_size,
         "sampling_probability": group.sampling_probability,
         "noise_multiplier": group.noise_multiplier,

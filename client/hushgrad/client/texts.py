@@ -12,13 +12,17 @@ def claim(values: Mapping[str, Any]) -> str:
     )
 
 
+def _notes(answer: Mapping[str, Any]) -> str:
+    return f"{answer['timing']}; clipping: {answer['clipping']}"
+
+
 def dry_run(answer: Mapping[str, Any]) -> str:
     """Returns the answer of `run --dry-run`."""
     lines = [
         f"federation         {answer['federation']} (terms {answer['terms_digest'][:16]}...)",
         f"rounds             {answer['rounds']}",
         f"rounds affordable  {answer['rounds_affordable']}",
-        f"claim at the end   {claim(answer['claim'])}; {answer['timing']}",
+        f"claim at the end   {claim(answer['claim'])}; {_notes(answer)}",
         f"left for life      epsilon {answer['left']['epsilon']:g} at delta {answer['left']['delta']:g}"
         + ("; this run is committed already" if answer["committed"] else ""),
         "fits; nothing was drawn or written"
@@ -65,7 +69,7 @@ def status(answer: Mapping[str, Any]) -> str:
         )
         lines += [
             f"run           {run['federation']} (terms {run['terms_digest'][:16]}...)",
-            f"  claim       {claim(run['claim'])}; {run['timing']}",
+            f"  claim       {claim(run['claim'])}; {_notes(run)}",
             f"  rounds      {rounds}",
             f"  so far      epsilon {reading['epsilon']:g} at delta {reading['delta']:g} ({reading['label']})",
             f"  outbox      {outbox}",
