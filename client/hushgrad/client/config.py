@@ -3,6 +3,7 @@
 Nothing that changes privacy has a default. Relative paths are relative to the file that they stand in.
 """
 
+import ipaddress
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,11 +22,17 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelConfig(_Section, frozen=True):
-    """Which model is trained; `models.registry` says which kinds there are, and which of the options each takes.
+    """The [model] table: which model is trained. `models.registry` says which options each kind takes.
 
-    l2: the weight of |w|^2 / 2 inside each clipped per-example gradient. hidden: widths of hidden layers. activation:
-    of hidden layers. padding: zeros around an image before the first convolution. image: its height and width.
-    feature_map: what is computed of each record before training.
+    Attributes:
+        kind: of the model.
+        l2: weight of |w|^2 / 2 inside each clipped per-example gradient.
+        classes: how many.
+        hidden: widths of hidden layers.
+        activation: of hidden layers.
+        padding: zeros around an image before the first convolution.
+        image: its height and width.
+        feature_map: what is computed of each record before training.
     """
 
     kind: str
@@ -71,6 +78,23 @@ class PrivacyConfig(_Section, frozen=True):
     release_interval_seconds: float = 0.0
 
 
+class TlsConfig(_Section, frozen=True):
+    """The [tls] table: who we are, and whom we believe. Paths are relative to the file.
+
+    Attributes:
+        ca: certificate of the authority that signs the server's, PEM; or HUSHGRAD_TLS_CA.
+        certificate: our own, PEM; or HUSHGRAD_TLS_CERTIFICATE.
+        key: the key of `certificate`, PEM, without a passphrase; or HUSHGRAD_TLS_KEY.
+        server_name: the name that the server's certificate must have, where that is not the host in `server`, as behind
+            a tunnel.
+    """
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    server_name: str = ""
+
+
 class ClientConfig(_Section, frozen=True):
     """A whole client.toml. `participant`, `server`, `state` and the data file may come from elsewhere.
 
@@ -84,6 +108,9 @@ class ClientConfig(_Section, frozen=True):
         terms_digest: pins the federation, with the digest that `hushgrad-server init` printed.
         connect_timeout_seconds: how long the first contact may take; later outages are waited for without limit.
         round_seconds: this client begins a round at most once in so many seconds, a public pace; 0: as fast as it can.
+        tls: certificates; without them the server must be on this machine.
+        insecure_plaintext_to_anyone: speak without TLS to a server on another machine: whoever is on the way may answer
+            in its place. What leaves is noised all the same.
     """
 
     data: DataConfig
@@ -95,6 +122,8 @@ class ClientConfig(_Section, frozen=True):
     terms_digest: str | None = None
     connect_timeout_seconds: float = 60.0
     round_seconds: float = 0.0
+    tls: TlsConfig | None = None
+    insecure_plaintext_to_anyone: bool = False
 
 
 class EvaluatorConfig(_Section, frozen=True):
@@ -107,6 +136,9 @@ class EvaluatorConfig(_Section, frozen=True):
         name: of the watcher.
         output: .csv file of the curve, relative to the file.
         connect_timeout_seconds: how long the first contact may take.
+        tls: certificates; without them the server must be on this machine.
+        insecure_plaintext_to_anyone: speak without TLS to a server on another machine: whoever is on the way may answer
+            in its place. What leaves is noised all the same.
     """
 
     data: DataConfig
@@ -115,6 +147,8 @@ class EvaluatorConfig(_Section, frozen=True):
     name: str = "evaluator"
     output: str = "curve.csv"
     connect_timeout_seconds: float = 60.0
+    tls: TlsConfig | None = None
+    insecure_plaintext_to_anyone: bool = False
 
 
 _T = TypeVar("_T", ClientConfig, EvaluatorConfig)
@@ -125,8 +159,8 @@ def load_client(path: Path, overrides: Mapping[str, str | None]) -> ClientConfig
 
     Args:
         path: the file.
-        overrides: values for participant, server, state and data that win over the file; None or empty is no value.
-            Their paths are relative to the current folder.
+        overrides: values for participant, server, state, data, tls_ca, tls_certificate and tls_key that win over the
+            file; None or empty is no value. Their paths are relative to the current folder.
 
     Raises:
         InputError: if the file cannot be read, has unknown, missing or ill-typed keys, or says what cannot be.
@@ -141,6 +175,7 @@ def load_client(path: Path, overrides: Mapping[str, str | None]) -> ClientConfig
         server=given.get("server", config.server),
         state=str(Path(state).resolve() if state else folder / config.state) if state or config.state else "",
         data=_resolve(config.data, folder, given.get("data")),
+        tls=_tls(config.tls, folder, given, path),
     )
     for key in ("participant", "server", "state"):
         if not getattr(config, key):
@@ -149,7 +184,7 @@ def load_client(path: Path, overrides: Mapping[str, str | None]) -> ClientConfig
         names.check_name(config.participant)
     except ContractError as error:
         raise InputError(f"{path}: {error}") from None
-    _check_address(config.server)
+    _check_address(config, path)
     _check(config, path)
     return config
 
@@ -169,6 +204,7 @@ def load_evaluator(path: Path, overrides: Mapping[str, str | None]) -> Evaluator
         server=given.get("server", config.server),
         output=str(Path(output).resolve() if output else folder / config.output),
         data=_resolve(config.data, folder, given.get("data")),
+        tls=_tls(config.tls, folder, given, path),
     )
     if not config.server:
         raise InputError(f"{path}: server must be given, here, as --server or as HUSHGRAD_SERVER")
@@ -176,7 +212,7 @@ def load_evaluator(path: Path, overrides: Mapping[str, str | None]) -> Evaluator
         names.check_name(config.name, what="name")
     except ContractError as error:
         raise InputError(f"{path}: {error}") from None
-    _check_address(config.server)
+    _check_address(config, path)
     return config
 
 
@@ -205,10 +241,44 @@ def _resolve(data: DataConfig, folder: Path, override: str | None) -> DataConfig
     return msgspec.structs.replace(data, file=str(folder / data.file))
 
 
-def _check_address(address: str) -> None:
+def _tls(tls: TlsConfig | None, folder: Path, given: Mapping[str, str], path: Path) -> TlsConfig | None:
+    keys = ("ca", "certificate", "key")
+    if tls is None and not any(f"tls_{key}" in given for key in keys):
+        return None
+    tls = tls or TlsConfig()
+    found = {}
+    for key in keys:
+        override, own = given.get(f"tls_{key}"), getattr(tls, key)
+        if not override and not own:
+            raise InputError(f"{path}: [tls] {key} must be given, here or as HUSHGRAD_TLS_{key.upper()}")
+        found[key] = str(Path(override).resolve() if override else folder / own)
+    return msgspec.structs.replace(tls, **found)
+
+
+def is_loopback(host: str) -> bool:
+    """Says whether a host is this machine itself.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("localhost"), is_loopback("example.org")
+    (True, True, True, False)
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_address(config: ClientConfig | EvaluatorConfig, path: Path) -> None:
+    address = config.server
     host, separator, port = address.rpartition(":")
     if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise InputError(f"server must be host:port with a port from 1 to 65535, found {address!r}")
+    if config.tls is None and not config.insecure_plaintext_to_anyone and not is_loopback(host):
+        raise InputError(
+            f"{path}: without [tls], server must be an address on loopback, found {address}; get certificates with "
+            "`hushgrad-client enroll`, or write insecure_plaintext_to_anyone = true"
+        )
+    if config.tls is not None and config.insecure_plaintext_to_anyone:
+        raise InputError(f"{path}: [tls] and insecure_plaintext_to_anyone exclude each other")
 
 
 def _check(config: ClientConfig, path: Path) -> None:
