@@ -63,7 +63,9 @@ def seal(terms_digest: bytes, *, rounds: int, seed: int) -> list[list[Sealed]]:
     for round_ in range(rounds):
         updates = []
         for name in PARTICIPANTS:
-            payload = rng.normal(scale=2.0**15, size=PARAMETERS).astype("<i4").tobytes()
+            # As wide as the header says on the terms' grid of 2^-16: a server refuses what noise cannot be.
+            scale = NOISE_MULTIPLIER * CLIP_NORM * 2.0**16
+            payload = np.rint(rng.normal(scale=scale, size=PARAMETERS)).astype("<i4").tobytes()
             packed = header.UpdateHeader(
                 terms_digest=terms_digest,
                 participant=name,

@@ -205,6 +205,7 @@ class MemoryStore:
             sequence=0 if latest is None else latest.sequence,
             head=b"" if latest is None else latest.head,
             forgotten_sequence=max(old, default=0),
+            flagged=sum(receipt.is_flagged for receipt in own),
         )
 
 

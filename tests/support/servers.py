@@ -44,8 +44,14 @@ def make_state(root: Path, terms: Terms) -> None:
 
 
 def configure(root: Path, **keys: object) -> None:
-    """Writes a server.toml."""
-    keys = {"listen": "127.0.0.1:0", "heartbeat_seconds": 0.2, "linger_seconds": 20.0, **keys}
+    """Writes a server.toml. Updates of tests are random numbers of all sizes, which an honest participant never sends."""
+    keys = {
+        "listen": "127.0.0.1:0",
+        "heartbeat_seconds": 0.2,
+        "linger_seconds": 20.0,
+        "improbable_updates": "accept-and-flag",
+        **keys,
+    }
     lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
     (root / "server.toml").write_text("\n".join(lines) + "\n")
 

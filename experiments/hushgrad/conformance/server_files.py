@@ -56,6 +56,7 @@ state = "server"
 keep_versions = 0        # the kit recomputes all of them at the end
 heartbeat_seconds = 1.0
 linger_seconds = 120.0   # it asks for them after the end
+improbable_updates = "accept-and-flag"  # its updates are random integers of all sizes, not noised gradients
 """
 
 

@@ -25,7 +25,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ParticipantStatus(_message.Message):
-    __slots__ = ("participant", "participation", "next_owed_round", "rounds_received", "updates_accepted", "updates_duplicate", "updates_invalid", "rounds_without_update", "rounds_lost")
+    __slots__ = ("participant", "participation", "next_owed_round", "rounds_received", "updates_accepted", "updates_duplicate", "updates_invalid", "rounds_without_update", "rounds_lost", "updates_flagged")
     PARTICIPANT_FIELD_NUMBER: _ClassVar[int]
     PARTICIPATION_FIELD_NUMBER: _ClassVar[int]
     NEXT_OWED_ROUND_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class ParticipantStatus(_message.Message):
     UPDATES_INVALID_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_WITHOUT_UPDATE_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_LOST_FIELD_NUMBER: _ClassVar[int]
+    UPDATES_FLAGGED_FIELD_NUMBER: _ClassVar[int]
     participant: str
     participation: _membership_pb2.Participation
     next_owed_round: int
@@ -44,7 +45,8 @@ class ParticipantStatus(_message.Message):
     updates_invalid: int
     rounds_without_update: int
     rounds_lost: int
-    def __init__(self, participant: _Optional[str] = ..., participation: _Optional[_Union[_membership_pb2.Participation, _Mapping]] = ..., next_owed_round: _Optional[int] = ..., rounds_received: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_invalid: _Optional[int] = ..., rounds_without_update: _Optional[int] = ..., rounds_lost: _Optional[int] = ...) -> None: ...
+    updates_flagged: int
+    def __init__(self, participant: _Optional[str] = ..., participation: _Optional[_Union[_membership_pb2.Participation, _Mapping]] = ..., next_owed_round: _Optional[int] = ..., rounds_received: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_invalid: _Optional[int] = ..., rounds_without_update: _Optional[int] = ..., rounds_lost: _Optional[int] = ..., updates_flagged: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
     __slots__ = ("server", "federation", "terms_digest", "phase", "final_version", "waiting_for", "participants", "uptime_seconds", "watchers")

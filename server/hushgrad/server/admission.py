@@ -71,6 +71,7 @@ def admit(
     terms_digest: bytes,
     standing: Standing,
     archive: Archive,
+    note: str = "",
 ) -> Decision:
     """Decides the fate of an update of a participant whose terms digest, name and session were found right.
 
@@ -79,6 +80,7 @@ def admit(
         digest: SHA-256(header || payload), 32 bytes.
         payload_defect: what `aggregation.defect` says of the payload; None also before the payload has arrived, in
             which case ACCEPTED means: send it.
+        note: why the update is improbable, for the receipt of one that is accepted all the same.
 
     The order of the checks is part of the contract: header against caller, known round, end of the run, window,
     ledger chain, content.
@@ -99,7 +101,7 @@ def admit(
         )
     known = participant.find(round_, standing.remembered_from, archive)
     if known is not None and known.digest is not None:
-        return _known(known, digest, terms, standing)
+        return _known(known, digest, terms, standing, note)
     if ending := _ending(terms, standing):
         return ending
     if round_ < standing.newest - terms.window:
@@ -132,7 +134,7 @@ def admit(
     )
     if reason := content_defect(header, terms) or payload_defect:
         return _refused(receipt, reason)
-    return _accepted(receipt, standing)
+    return _accepted(receipt, standing, note)
 
 
 def content_defect(header: UpdateHeader, terms: Terms) -> str | None:
@@ -163,7 +165,7 @@ def content_defect(header: UpdateHeader, terms: Terms) -> str | None:
     return None
 
 
-def _known(known: Receipt, digest: bytes, terms: Terms, standing: Standing) -> Decision:
+def _known(known: Receipt, digest: bytes, terms: Terms, standing: Standing, note: str) -> Decision:
     if known.digest != digest:
         return Decision(
             Answer.CONFLICT,
@@ -171,7 +173,8 @@ def _known(known: Receipt, digest: bytes, terms: Terms, standing: Standing) -> D
             "participant, or one was rolled back",
         )
     if known.lacks_content:
-        return _ending(terms, standing) or _accepted(known, standing)
+        # It was accepted before a crash: the first answer stands, whatever is thought of its content by now.
+        return _ending(terms, standing) or _accepted(known, standing, note)
     if known.disposition is Disposition.INVALID:
         return Decision(Answer.DUPLICATE, known.reason, first_answer=Answer.INVALID)
     return Decision(Answer.DUPLICATE, first_answer=Answer.ACCEPTED, included_in=known.included_in or 0)
@@ -188,7 +191,7 @@ def _ending(terms: Terms, standing: Standing) -> Decision | None:
     return None
 
 
-def _accepted(receipt: Receipt, standing: Standing) -> Decision:
+def _accepted(receipt: Receipt, standing: Standing, note: str) -> Decision:
     included = Receipt(
         receipt.participant,
         receipt.round,
@@ -197,7 +200,7 @@ def _accepted(receipt: Receipt, standing: Standing) -> Decision:
         receipt.previous_head,
         receipt.head,
         Disposition.INCLUDED,
-        "",
+        note,
         standing.included_in,
     )
     return Decision(Answer.ACCEPTED, included_in=standing.included_in, receipt=included, must_fold=True)

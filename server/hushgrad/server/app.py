@@ -10,7 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -19,20 +19,26 @@ from hushgrad.server import config as config_module
 from hushgrad.server import database as database_module
 from hushgrad.server.aggregation import Published
 from hushgrad.server.config import ServerConfig
+from hushgrad.server.content import ContentCheck
 from hushgrad.server.database import Database
 from hushgrad.server.errors import InputError, StoreError
 from hushgrad.server.federation import Federation
 from hushgrad.server.folder import StateFolder
 from hushgrad.server.host import Host
+from hushgrad.server.limiting import MAX_REQUEST_BYTES, Limiting
+from hushgrad.server.limits import Limiter, LimitsConfig
 from hushgrad.server.model_service import SERVICE_NAME, ModelService
 from hushgrad.server.records import Receipt, Snapshot, State
 from hushgrad.server.services import Gate, MembershipService, StatusService, TermsService
 from hushgrad.server.spool import Spool
 from hushgrad.server.store import Store
-from hushgrad.server.update_service import MAX_STREAMS, UpdateService
+from hushgrad.server.update_service import UpdateService
 from hushgrad.server.watch import Publisher
-from hushgrad.v1 import membership_pb2_grpc, status_pb2_grpc, terms_pb2_grpc, updates_pb2_grpc
+from hushgrad.v1 import enrollment_pb2_grpc, membership_pb2_grpc, status_pb2_grpc, terms_pb2_grpc, updates_pb2_grpc
 from hushgrad.wire import terms as wire_terms
+
+if TYPE_CHECKING:
+    from hushgrad.server.tls import Door
 
 CHANNEL_OPTIONS: Final = (
     # Without it a second server would silently share the port.
@@ -42,17 +48,30 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.server_handshake_timeout_ms", 5_000),
     # Connections outlive certificates; a new handshake every hour does not.
     ("grpc.max_connection_age_ms", 3_600_000),
     ("grpc.max_connection_age_grace_ms", 60_000),
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    # Bit 0 is "identity": a compressed request could be a thousand times larger than what was sent.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
 )
 _QUIET_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 0.1
 # A watcher whose stream broke off waits up to 5 s between its tries.
 _RETURN_SECONDS: Final = 10.0
 _NOTE_SECONDS: Final = 0.5
-_SPOOL_UPLOADS: Final = 4 * MAX_STREAMS
+
+
+def channel_options(limits: LimitsConfig) -> tuple[tuple[str, int], ...]:
+    """Returns the gRPC settings that hold connections to the limits."""
+    return (
+        ("grpc.server_handshake_timeout_ms", round(1000 * limits.handshake_seconds)),
+        ("grpc.max_connection_idle_ms", round(1000 * limits.idle_connection_seconds)),
+        ("grpc.max_concurrent_streams", limits.streams_per_connection),
+        # Between the two sizes gRPC refuses some calls and takes others; equal, there is one limit.
+        ("grpc.max_metadata_size", limits.metadata_bytes),
+        ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
+    )
 
 
 def run(config: ServerConfig, log: Any, *, terms_path: Path | None = None) -> None:
@@ -130,6 +149,7 @@ class _Server:
         loop = asyncio.get_running_loop()
         terms_bytes = self._database.terms_bytes()
         terms, terms_digest = wire_terms.from_bytes(terms_bytes), wire_terms.digest(terms_bytes)
+        self._open_door(terms)
         snapshot = self._database.snapshot(terms)
         first_start = self._note_first_start()
         self._publisher = Publisher(
@@ -149,6 +169,7 @@ class _Server:
             now=loop.time(),
             since_first_start=max(0.0, time.time() - first_start),
             backup_version=backup.noted_version(self._folder) if self._config.backups else None,
+            content=ContentCheck(terms, self._config.improbable_updates),
         )
         keep_versions = 0 if self._config.keep_sealed else self._config.keep_versions
         self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail)
@@ -158,8 +179,21 @@ class _Server:
         self._models = ModelService(
             self._publisher, lambda: Database.open(self._folder, read_only=True), terms_digest, self._gate
         )
-        spool = Spool(self._folder.spool, _SPOOL_UPLOADS * 4 * terms.parameters)
-        server = grpc.aio.server(options=CHANNEL_OPTIONS)
+        limits = self._config.limits
+        limiter = Limiter(limits)
+        spool = Spool(
+            self._folder.spool,
+            limits.spool_uploads * 4 * terms.parameters,
+            of_each=limits.spool_uploads_of_each,
+            keep_seconds=limits.spool_keep_seconds,
+        )
+        server = grpc.aio.server(
+            options=(*CHANNEL_OPTIONS, *channel_options(limits)),
+            interceptors=[
+                Limiting(limiter, lambda: self._publisher.state),
+                *([self._door.access] if self._door else []),
+            ],
+        )
         terms_pb2_grpc.add_TermsServiceServicer_to_server(
             TermsService(terms_bytes, terms_digest, self._publisher, self._gate), server
         )
@@ -167,11 +201,17 @@ class _Server:
             MembershipService(self._host, terms, self._publisher, self._gate), server
         )
         updates_pb2_grpc.add_UpdateServiceServicer_to_server(
-            UpdateService(self._host, terms, spool, self._publisher, self._gate), server
+            UpdateService(self._host, terms, spool, self._publisher, self._gate, limiter), server
         )
         self._status = StatusService(self._host, terms, terms_digest, self._publisher)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status, server)
         server.add_generic_rpc_handlers((self._models.handler(),))
+        if self._door is not None and self._door.authority is not None:
+            from hushgrad.server.enrollment_service import EnrollmentService
+
+            enrollment_pb2_grpc.add_EnrollmentServiceServicer_to_server(
+                EnrollmentService(self._door.authority, self._publisher, self._gate, self._log), server
+            )
         self._health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         try:
@@ -194,9 +234,11 @@ class _Server:
         self._log.info("listening", address=address)
         stop = asyncio.create_task(self._stop.wait())
         end = asyncio.create_task(self._linger())
-        noted = asyncio.create_task(self._follow_backups())
+        beside = [asyncio.create_task(self._follow_backups())]
+        if self._door is not None:
+            beside.append(asyncio.create_task(self._door.access.watch()))
         await asyncio.wait((stop, end), return_when=asyncio.FIRST_COMPLETED)
-        for task in (stop, end, noted):
+        for task in (stop, end, *beside):
             task.cancel()
         await self._drain(server)
         if admin_server is not None:
@@ -211,10 +253,24 @@ class _Server:
         self._log.info("listening_for_admin", address=address)
         return server
 
+    def _open_door(self, terms: wire_terms.Terms) -> None:
+        self._door: Door | None = None
+        if self._config.tls is not None:
+            from hushgrad.server import tls  # a server without TLS starts without it
+
+            self._door = tls.door(self._config.tls, terms, self._log)
+        elif self._config.insecure_plaintext_to_anyone:
+            self._log.warning(
+                "insecure_plaintext_to_anyone", why="whoever reaches this address may take part as anybody"
+            )
+
     def _bind(self, server: grpc.aio.Server) -> str:
         host, port = config_module.split_address(self._config.listen)
         try:
-            bound = server.add_insecure_port(f"{host}:{port}")
+            if self._door is not None:
+                bound = server.add_secure_port(f"{host}:{port}", self._door.rotation.credentials())
+            else:
+                bound = server.add_insecure_port(f"{host}:{port}")
         except RuntimeError as error:
             raise InputError(
                 f"cannot listen on {host}:{port}; another program uses the port, or the address is not this machine's"

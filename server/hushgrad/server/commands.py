@@ -96,6 +96,7 @@ def status(address: str, as_json: bool) -> None:
             f"{one.updates_accepted} updates, {one.updates_duplicate} repeats, "
             f"{one.updates_invalid} invalid, {one.rounds_without_update} rounds without update"
             + (f" ({one.rounds_lost} lost)" if one.rounds_lost else "")
+            + (f", {one.updates_flagged} improbable" if one.updates_flagged else "")
         )
 
 

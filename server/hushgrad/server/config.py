@@ -1,9 +1,31 @@
 """server.toml: how people configure one server."""
 
+import ipaddress
 from pathlib import Path
 
 import msgspec
+from hushgrad.server.content import Policy
 from hushgrad.server.errors import InputError
+from hushgrad.server.limits import LimitsConfig
+
+
+class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The [tls] table; paths are relative to the file.
+
+    Attributes:
+        ca: certificate of the authority that signs members' certificates, PEM; several may stand in one file.
+        certificate: the server's own, PEM, its authority's after it where clients do not know that one.
+        key: the key of `certificate`, PEM, without a passphrase.
+        denied: the deny list; empty: there is none, and a certificate holds until it expires.
+        authority: folder of `hushgrad certs init`; with it the server signs what `hushgrad enroll new` announced, and
+            renewals. Empty: it signs nothing and holds no authority's key.
+    """
+
+    ca: str
+    certificate: str
+    key: str
+    denied: str = ""
+    authority: str = ""
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,6 +42,13 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         drain_seconds: how long calls in progress may take when the server stops.
         linger_seconds: after the end, how long to stay for those who have not fetched the last model; 0 for ever.
         admin_listen: host:port on loopback for health, status and reflection; empty: off.
+        improbable_updates: what becomes of an update that the declared mechanism cannot have produced: "refuse", for
+            ever, or "accept-and-flag". It is no part of the terms: honest participants never meet it, it asks nothing
+            of clients, and whatever is decided of an update stays decided when it changes.
+        limits: how much anybody may ask of this server.
+        tls: certificates; without them the server listens on loopback only.
+        insecure_plaintext_to_anyone: also listen elsewhere without certificates: then whoever reaches the address may
+            take part under any name, and whoever is on the way may change what travels.
     """
 
     listen: str = "127.0.0.1:7443"
@@ -31,6 +60,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain_seconds: float = 5.0
     linger_seconds: float = 30.0
     admin_listen: str = ""
+    improbable_updates: Policy = "refuse"
+    limits: LimitsConfig = LimitsConfig()
+    tls: TlsConfig | None = None
+    insecure_plaintext_to_anyone: bool = False
 
 
 def load(path: Path, *, listen: str | None = None, state: Path | None = None) -> ServerConfig:
@@ -50,13 +83,25 @@ def load(path: Path, *, listen: str | None = None, state: Path | None = None) ->
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise InputError(f"configuration {path}: {error}") from error
     folder = state.absolute() if state is not None else path.absolute().parent / config.state
-    config = msgspec.structs.replace(config, listen=listen or config.listen, state=str(folder))
+    tls = config.tls
+    if tls is not None:
+        keys = {key: value for key, value in msgspec.structs.asdict(tls).items() if value}
+        tls = TlsConfig(**{key: str(path.absolute().parent / value) for key, value in keys.items()})
+    config = msgspec.structs.replace(config, listen=listen or config.listen, state=str(folder), tls=tls)
     _check(config, path)
     return config
 
 
 def _check(config: ServerConfig, path: Path) -> None:
-    split_address(config.listen)
+    host, _ = split_address(config.listen)
+    if config.tls is None and not config.insecure_plaintext_to_anyone and not is_loopback(host):
+        raise InputError(
+            f"configuration {path}: without [tls], listen must be an address on loopback such as 127.0.0.1:7443, found "
+            f"{config.listen}; make certificates with `hushgrad certs init`, or write "
+            "insecure_plaintext_to_anyone = true"
+        )
+    if config.tls is not None and config.insecure_plaintext_to_anyone:
+        raise InputError(f"configuration {path}: [tls] and insecure_plaintext_to_anyone exclude each other")
     if config.keep_versions < 0:
         raise InputError(f"configuration {path}: keep_versions must be >= 0, found {config.keep_versions}")
     if not 0.05 <= config.heartbeat_seconds <= 3600:
@@ -66,6 +111,18 @@ def _check(config: ServerConfig, path: Path) -> None:
     for what, value in (("drain_seconds", config.drain_seconds), ("linger_seconds", config.linger_seconds)):
         if not 0 <= value < float("inf"):
             raise InputError(f"configuration {path}: {what} must be finite and >= 0, found {value}")
+
+
+def is_loopback(host: str) -> bool:
+    """Says whether a host is this machine to itself, so that nobody else reaches it.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -325,16 +325,16 @@ class Database:
                 MAX(CASE WHEN digest IS NOT NULL THEN round + 1 ELSE 0 END),
                 IFNULL(MAX(sequence), 0),
                 IFNULL(MAX(CASE WHEN round < ? THEN sequence END), 0),
-                SUM(disposition = 'LOST')
+                SUM(disposition = 'LOST'), SUM(disposition = 'INCLUDED' AND reason != '')
             FROM receipts GROUP BY participant
             """,
             first,
         )
         histories = {}
-        for name, accepted, invalid, without, received, sequence, forgotten, lost in list(found):
+        for name, accepted, invalid, without, received, sequence, forgotten, lost, flagged in list(found):
             latest = self.find_row(name, sequence)
             head = latest.head if latest is not None else b""
-            histories[name] = History(accepted, invalid, without, received, sequence, head, forgotten, lost)
+            histories[name] = History(accepted, invalid, without, received, sequence, head, forgotten, lost, flagged)
         return histories
 
     def find(self, participant: str, round_: int) -> Receipt | None:

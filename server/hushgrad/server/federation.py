@@ -15,9 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hushgrad.server import admission, aggregation
+from hushgrad.server import content as content_module
 from hushgrad.server import participant as participant_module
 from hushgrad.server.admission import Decision, Standing
 from hushgrad.server.aggregation import Aggregate, Published
+from hushgrad.server.content import ContentCheck, Finding, Measures
 from hushgrad.server.membership import Membership, Participation, Refusal
 from hushgrad.server.participant import Participant
 from hushgrad.server.records import (
@@ -53,6 +55,7 @@ class Outcome:
         watermark: the retention watermark for the caller; None when it was refused as a caller.
         session, sequence, head: with Join.
         first_answer, included_in: with an update; see `Decision`.
+        finding: with an update that has just been decided: why it is improbable.
     """
 
     answer: Answer
@@ -66,6 +69,7 @@ class Outcome:
     first_answer: Answer | None = None
     included_in: int = 0
     retry_after_milliseconds: int = 0
+    finding: Finding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ class Federation:
         now: float,
         since_first_start: float = 0.0,
         backup_version: int | None = None,
+        content: ContentCheck | None = None,
     ) -> None:
         """Begins from a snapshot.
 
@@ -109,7 +114,9 @@ class Federation:
             now: seconds of the clock that all later calls use.
             since_first_start: seconds since a server first started on this state.
             backup_version: the version of the last verified backup; None when no backups are kept.
+            content: says which updates no honest participant can have made; None: nobody asks.
         """
+        self._content = content
         self.terms = terms
         self.backup_version = backup_version
         self._terms_digest = terms_digest
@@ -278,18 +285,32 @@ class Federation:
 
     # Updates
 
-    def submit(self, caller: Caller, header: bytes, digest: bytes, payload: bytes | memoryview) -> Outcome:
+    def submit(
+        self,
+        caller: Caller,
+        header: bytes,
+        digest: bytes,
+        payload: bytes | memoryview,
+        measures: Measures | None = None,
+    ) -> Outcome:
         """Takes one update, in whole.
 
         Args:
             header: 192 bytes.
             digest: SHA-256(header || payload), 32 bytes, computed from what arrived.
             payload: the elements.
+            measures: what `content.measure` says of them; None: it is asked here where it matters.
         """
         found = self._membership.check(caller)
         if isinstance(found, Refusal):
             return Outcome(found.answer, found.detail)
-        decision = self._admit(found, header, digest, aggregation.defect(payload, self._parameters))
+        defect = aggregation.defect(payload, self._parameters)
+        finding = None
+        if self._content is not None and defect is None:
+            finding = self._content.finding(header, measures or content_module.measure(payload))
+            if finding is not None and self._content.refuses:
+                defect = finding.detail
+        decision = self._admit(found, header, digest, defect, "" if finding is None else finding.detail)
         records: tuple[Record, ...] = ()
         if decision.receipt is not None:
             if decision.must_fold:
@@ -300,7 +321,7 @@ class Federation:
         elif decision.answer is Answer.DUPLICATE:
             found.duplicates += 1
             self._changed.add(found.name)
-        return self._decided(found, decision, records)
+        return self._decided(found, decision, records, finding if records else None)
 
     def preview(self, caller: Caller, header: bytes, digest: bytes) -> Outcome:
         """Decides what can be decided before the payload has arrived. ACCEPTED means: send it; nothing has changed.
@@ -396,7 +417,9 @@ class Federation:
             return participant
         return self._answered(participant, self._membership.stop(participant, exit_round, state, now))
 
-    def _admit(self, participant: Participant, header: bytes, digest: bytes, payload_defect: str | None) -> Decision:
+    def _admit(
+        self, participant: Participant, header: bytes, digest: bytes, payload_defect: str | None, note: str = ""
+    ) -> Decision:
         membership = self._membership
         return admission.admit(
             header,
@@ -412,9 +435,16 @@ class Federation:
                 self._remembered_from,
             ),
             archive=self._archive,
+            note=note,
         )
 
-    def _decided(self, participant: Participant, decision: Decision, records: tuple[Record, ...]) -> Outcome:
+    def _decided(
+        self,
+        participant: Participant,
+        decision: Decision,
+        records: tuple[Record, ...],
+        finding: Finding | None = None,
+    ) -> Outcome:
         return Outcome(
             decision.answer,
             decision.detail,
@@ -424,6 +454,7 @@ class Federation:
             first_answer=decision.first_answer,
             included_in=decision.included_in,
             retry_after_milliseconds=decision.retry_after_milliseconds,
+            finding=finding,
         )
 
     def _is_taken(self, round_: int) -> bool:

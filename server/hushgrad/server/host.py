@@ -9,6 +9,7 @@ import hashlib
 from typing import Any
 
 from hushgrad.server.aggregation import Published
+from hushgrad.server.content import Measures
 from hushgrad.server.federation import Federation, Outcome
 from hushgrad.server.records import Answer, Caller, Disposition, Receipt
 from hushgrad.server.store import Store
@@ -82,9 +83,19 @@ class Host:
             self._log.warning("lost", participant=caller.participant, rounds=lost)
         return await self._changed(outcome)
 
-    async def submit(self, caller: Caller, header: bytes, digest: bytes, payload: bytes) -> Outcome:
+    async def submit(
+        self, caller: Caller, header: bytes, digest: bytes, payload: bytes, measures: Measures | None = None
+    ) -> Outcome:
         """Takes one update; returns when its fate is durable."""
-        outcome = self.federation.submit(caller, header, digest, payload)
+        outcome = self.federation.submit(caller, header, digest, payload, measures)
+        if outcome.finding is not None:
+            self._log.warning(
+                "improbable_update",
+                participant=caller.participant,
+                round=next(one.round for one in outcome.records if isinstance(one, Receipt)),
+                statistic=outcome.finding.statistic,
+                answer=outcome.answer.name,
+            )
         if self._keep_sealed and outcome.answer is Answer.ACCEPTED:
             self._keep(outcome.records[0], header, payload)
         return await self._durable(outcome)

@@ -108,6 +108,7 @@ class Participant:
     invalid: int = 0
     without_update: int = 0
     lost: int = 0
+    flagged: int = 0
     rounds_received: int = 0
 
     @property
@@ -242,6 +243,7 @@ class Participant:
             self.invalid += by
         elif receipt.disposition is None or receipt.disposition is Disposition.INCLUDED:
             self.accepted += by
+            self.flagged += by if receipt.is_flagged else 0
         else:
             self.without_update += by
             self.lost += by if receipt.disposition is Disposition.LOST else 0
@@ -287,6 +289,7 @@ def restore(
         invalid=history.invalid,
         without_update=history.without_update,
         lost=history.lost,
+        flagged=history.flagged,
         rounds_received=history.rounds_received,
     )
     for receipt in receipts:

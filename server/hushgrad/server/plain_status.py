@@ -43,4 +43,5 @@ def _participant(one: status_pb2.ParticipantStatus) -> dict[str, Any]:
         "updates_invalid": one.updates_invalid,
         "rounds_without_update": one.rounds_without_update,
         "rounds_lost": one.rounds_lost,
+        "updates_flagged": one.updates_flagged,
     }

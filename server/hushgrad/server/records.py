@@ -68,7 +68,7 @@ class Receipt:
         previous_head: head of that ledger before the row, 32 bytes.
         head: head after the row, as the server computes it, 32 bytes.
         disposition: what became of the round; None when the receipt outlived its content in a crash.
-        reason: for people, why it was refused or skipped.
+        reason: for people, why it was refused or skipped; of an included one, why it was found improbable.
         included_in: the first version whose checkpoint holds the update. In memory it is a promise from the moment of
             folding on; in the store it is set by that checkpoint.
     """
@@ -92,6 +92,11 @@ class Receipt:
     def is_wanted(self) -> bool:
         """Whether the participant should send the sealed bytes again."""
         return self.lacks_content and self.disposition not in (Disposition.VOID, Disposition.LOST)
+
+    @property
+    def is_flagged(self) -> bool:
+        """Whether the update counts although it was found improbable."""
+        return bool(self.reason) and self.disposition in (Disposition.INCLUDED, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +130,7 @@ class History:
     Attributes:
         accepted, invalid, without_update: numbers of rounds by disposition.
         lost: those without update that are LOST.
+        flagged: those accepted that were found improbable.
         rounds_received: one more than the largest round with an update.
         sequence, head: the highest ledger row seen.
         forgotten_sequence: the highest ledger row among the receipts that memory does not hold.
@@ -138,6 +144,7 @@ class History:
     head: bytes = b""
     forgotten_sequence: int = 0
     lost: int = 0
+    flagged: int = 0
 
 
 @dataclass(frozen=True, slots=True)

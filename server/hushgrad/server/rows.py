@@ -74,6 +74,7 @@ def opened(receipt: Receipt) -> Receipt:
             receipt.sequence,
             receipt.previous_head,
             receipt.head,
+            reason=receipt.reason,
         )
     return receipt
 

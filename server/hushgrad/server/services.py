@@ -203,6 +203,7 @@ class StatusService(status_pb2_grpc.StatusServiceServicer):
                     updates_invalid=participant.invalid,
                     rounds_without_update=participant.without_update,
                     rounds_lost=participant.lost,
+                    updates_flagged=participant.flagged,
                 )
                 for participant in federation.participants
             ],

@@ -1,7 +1,7 @@
 """The gRPC service for updates, whole or in pieces.
 
 Pieces come in a resumable stream, are spooled and checked in whole, then submitted like any other update. Contains no
-protocol decision.
+protocol decision; uploads are held to their limits here, other calls in `limiting`.
 """
 
 import asyncio
@@ -10,10 +10,12 @@ from typing import Final
 
 import google_crc32c
 import grpc
-from hushgrad.server import border
+from hushgrad.server import border, content, limiting
 from hushgrad.server.border import Context
+from hushgrad.server.content import Measures
 from hushgrad.server.federation import Outcome
 from hushgrad.server.host import Host
+from hushgrad.server.limits import Limiter, retry_after_milliseconds
 from hushgrad.server.records import Answer, Caller
 from hushgrad.server.services import Gate
 from hushgrad.server.spool import Spool, Upload
@@ -22,18 +24,16 @@ from hushgrad.v1 import updates_pb2, updates_pb2_grpc
 from hushgrad.wire import header as wire_header
 from hushgrad.wire.terms import Terms
 
-CHUNK_TIMEOUT_SECONDS: Final = 30.0
-MAX_STREAMS: Final = 16
-_RETRY_MILLISECONDS: Final = 500
-
-
+_RETRY_SECONDS: Final = 0.5
 _HASH_OFF_LOOP_BYTES: Final = 256 * 1024
 
 
 class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
     """See UpdateService in updates.proto."""
 
-    def __init__(self, host: Host, terms: Terms, spool: Spool, publisher: Publisher, gate: Gate) -> None:
+    def __init__(
+        self, host: Host, terms: Terms, spool: Spool, publisher: Publisher, gate: Gate, limiter: Limiter
+    ) -> None:
         self._host = host
         self._payload_bytes = 4 * terms.parameters
         self._max_unary_bytes = terms.limits.max_unary_bytes
@@ -41,8 +41,9 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         self._spool = spool
         self._publisher = publisher
         self._gate = gate
+        self._limiter = limiter
         self._time = asyncio.get_running_loop().time
-        self._streams = 0
+        self._waiting: dict[Upload, asyncio.Timeout] = {}
 
     async def SubmitUpdate(  # noqa: N802
         self, request: updates_pb2.SubmitUpdateRequest, context: Context
@@ -57,13 +58,16 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
                 context,
                 f"payload must be at most {self._max_unary_bytes} bytes, found {len(payload)}; use UploadUpdate",
             )
+        known = self._host.check(caller)
+        if known.answer is not Answer.ACCEPTED:
+            return self._answer(known)  # before the payload has cost a checksum and a digest
         if google_crc32c.extend(google_crc32c.value(header), payload) != request.crc32c:
             return self._answer(self._busy(caller, "the bytes were damaged on the way (CRC-32C differs)"))
         if len(payload) > _HASH_OFF_LOOP_BYTES:
-            digest = await asyncio.to_thread(wire_header.digest, header, payload)
+            digest, measures = await asyncio.to_thread(self._look, header, payload)
         else:
-            digest = wire_header.digest(header, payload)
-        outcome = await border.answered(self._host.submit(caller, header, digest, payload), context)
+            digest, measures = self._look(header, payload)
+        outcome = await border.answered(self._host.submit(caller, header, digest, payload, measures), context)
         return self._answer(outcome)
 
     async def GetUpload(  # noqa: N802
@@ -85,17 +89,61 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
     ) -> updates_pb2.UploadUpdateResponse:
         """Takes one update in pieces."""
         await self._gate.enter(context)
-        first = await self._next(messages, context)
+        seconds = self._limiter.config.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                first = await anext(messages, None)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no message came for {seconds:g} s")
+            raise
         if first is None or first.WhichOneof("part") != "start":
             await border.refuse(context, "part must be `start` in the first message of an upload")
         start = first.start
         caller = await border.read_caller(start.caller, context)
         digest = await border.read_digest(start.digest, "start.digest", context)
         await self._check_header_size("start.header", start.header, context)
+        who, now = limiting.certified_name(context) or caller.participant, self._time()
+        if wait := self._limiter.call(who, now):
+            return updates_pb2.UploadUpdateResponse(
+                result=self._answer(self._busy(caller, "calls come too fast", wait))
+            )
+        if not self._make_way(caller, digest, who):
+            return updates_pb2.UploadUpdateResponse(
+                result=self._answer(self._busy(caller, "too many uploads are in progress; finish one first"))
+            )
+        with self._limiter.opened(who, "upload", now):
+            return await self._upload(messages, start, caller, who, context)
+
+    async def _upload(
+        self,
+        messages: AsyncIterator[updates_pb2.UploadUpdateRequest],
+        start: updates_pb2.UploadStart,
+        caller: Caller,
+        who: str,
+        context: Context,
+    ) -> updates_pb2.UploadUpdateResponse:
+        digest = start.digest
         outcome = await border.answered(self._host.preview(caller, start.header, digest), context)
         if outcome.answer is Answer.ACCEPTED:
-            outcome = await self._receive(messages, start, caller, context)
+            outcome = await self._receive(messages, start, caller, who, context)
         return updates_pb2.UploadUpdateResponse(result=self._answer(outcome))
+
+    def _make_way(self, caller: Caller, digest: bytes, who: str) -> bool:
+        """Says whether a stream may begin. One of the same upload that still waits gives way.
+
+        Its sender has begun anew, and may have lost the connection under it long before this side will notice.
+        """
+        upload = self._spool.find(caller.participant, digest)
+        if upload is not None and upload in self._waiting and self._host.check(caller).answer is Answer.ACCEPTED:
+            upload.stream += 1
+            self._waiting[upload].reschedule(self._time())
+            return True
+        return self._limiter.is_free(who, "upload", self._time())
+
+    def _look(self, header: bytes, payload: bytes) -> tuple[bytes, Measures | None]:
+        """Returns the digest, and what the payload measures if it has the right size. Slow for large ones."""
+        measures = content.measure(payload) if len(payload) == self._payload_bytes else None
+        return wire_header.digest(header, payload), measures
 
     async def _check_header_size(self, path: str, header: bytes, context: Context) -> None:
         if len(header) != wire_header.HEADER_BYTES:
@@ -114,18 +162,21 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         messages: AsyncIterator[updates_pb2.UploadUpdateRequest],
         start: updates_pb2.UploadStart,
         caller: Caller,
+        who: str,
         context: Context,
     ) -> Outcome:
-        if self._streams >= MAX_STREAMS:
-            return self._busy(caller, f"{MAX_STREAMS} uploads are in progress")
-        upload = self._spool.open(caller.participant, start.digest, self._payload_bytes, start.offset, self._time())
+        try:
+            upload = self._spool.open(caller.participant, start.digest, self._payload_bytes, start.offset, self._time())
+        except OSError as error:
+            await self._unwritable(error, context)
+            raise
         if upload is None:
             return self._busy(caller, "the upload cannot go on from there now; ask GetUpload")
-        self._streams += 1
+        upload.open_streams += 1
         try:
-            await self._chunks(messages, upload, caller, context)
+            await self._chunks(messages, upload, caller, who, context)
         finally:
-            self._streams -= 1
+            upload.open_streams -= 1
         if upload.received_bytes < upload.total_bytes:
             return self._busy(
                 caller, f"{upload.received_bytes} of {upload.total_bytes} bytes have arrived; go on from there"
@@ -137,17 +188,24 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         messages: AsyncIterator[updates_pb2.UploadUpdateRequest],
         upload: Upload,
         caller: Caller,
+        who: str,
         context: Context,
     ) -> None:
-        stream = upload.stream
-        while (message := await self._next(messages, context)) is not None:
+        stream, began_at, waited = upload.stream, upload.received_bytes, 0.0
+        while True:
+            patience = self._limiter.config.patience(upload.received_bytes - began_at, self._max_chunk_bytes) - waited
+            asked_at = self._time()
+            message = await self._next(messages, upload, stream, patience, context)
+            if message is None:
+                return
+            waited += self._time() - asked_at
             await self._gate.enter(context)
             if message.WhichOneof("part") != "chunk":
                 await border.refuse(context, "part must be `chunk` in all messages of an upload but the first")
             chunk = message.chunk
             data = chunk.data
             if upload.stream != stream or upload.is_complete:
-                await context.abort(grpc.StatusCode.ABORTED, "a newer stream of this upload has taken over")
+                await self._overtaken(context)
             if chunk.offset != upload.received_bytes:
                 await border.refuse(context, f"chunk.offset must be {upload.received_bytes}, found {chunk.offset}")
             room = min(self._max_chunk_bytes, upload.total_bytes - upload.received_bytes)
@@ -159,34 +217,63 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
                 self._spool.append(upload, data, self._time())
             except OSError as error:
                 self._spool.discard(upload)
-                await context.abort(grpc.StatusCode.UNAVAILABLE, f"the spool cannot be written: {error.strerror}")
+                await self._unwritable(error, context)
             self._host.chunk_arrived(caller)
+            if wait := self._limiter.received(who, len(data), self._time()):
+                await asyncio.sleep(wait)
 
     async def _whole(self, upload: Upload, start: updates_pb2.UploadStart, caller: Caller, context: Context) -> Outcome:
         if upload.is_complete:
             return self._busy(caller, "this upload is being checked")
         upload.is_complete = True
         try:
-            payload, digest = await asyncio.to_thread(self._spool.read, upload, start.header)
+            try:
+                payload = await asyncio.to_thread(self._spool.read, upload)
+            except OSError as error:
+                await self._unwritable(error, context)
+                raise
+            digest, measures = await asyncio.to_thread(self._look, start.header, payload)
             if digest != start.digest:
                 return Outcome(
                     Answer.INVALID, f"expected content with digest {start.digest.hex()}, found {digest.hex()}"
                 )
-            return await border.answered(self._host.submit(caller, start.header, digest, payload), context)
+            return await border.answered(self._host.submit(caller, start.header, digest, payload, measures), context)
         finally:
             self._spool.discard(upload)
 
     async def _next(
-        self, messages: AsyncIterator[updates_pb2.UploadUpdateRequest], context: Context
+        self,
+        messages: AsyncIterator[updates_pb2.UploadUpdateRequest],
+        upload: Upload,
+        stream: int,
+        patience: float,
+        context: Context,
     ) -> updates_pb2.UploadUpdateRequest | None:
         try:
-            return await asyncio.wait_for(anext(messages, None), CHUNK_TIMEOUT_SECONDS)
+            async with asyncio.timeout(max(patience, 0.0)) as timeout:
+                self._waiting[upload] = timeout
+                try:
+                    return await anext(messages, None)
+                finally:
+                    if self._waiting.get(upload) is timeout:
+                        del self._waiting[upload]
         except TimeoutError:
+            if upload.stream != stream:
+                await self._overtaken(context)
+            slowest = self._limiter.config.upload_min_bytes_per_second
             await context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"no message came for {CHUNK_TIMEOUT_SECONDS:g} s; ask GetUpload and go on"
+                grpc.StatusCode.UNAVAILABLE,
+                f"an upload must bring {slowest:g} bytes a second, found fewer; ask GetUpload and go on",
             )
             raise
 
-    def _busy(self, caller: Caller, detail: str) -> Outcome:
+    async def _overtaken(self, context: Context) -> None:
+        await context.abort(grpc.StatusCode.ABORTED, "a newer stream of this upload has taken over")
+
+    async def _unwritable(self, error: OSError, context: Context) -> None:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, f"the spool cannot be used: {error.strerror}; try again later")
+
+    def _busy(self, caller: Caller, detail: str, seconds: float = _RETRY_SECONDS) -> Outcome:
         view = self._host.check(caller).participation
-        return Outcome(Answer.BUSY, detail, participation=view, retry_after_milliseconds=_RETRY_MILLISECONDS)
+        wait = retry_after_milliseconds(seconds)
+        return Outcome(Answer.BUSY, detail, participation=view, retry_after_milliseconds=wait)

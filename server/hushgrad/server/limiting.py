@@ -1,0 +1,160 @@
+"""Stands before every call and holds it to the limits, before its request has arrived where that is possible.
+
+Knows neither what calls do nor who may make them. Uploads are let through: `update_service` holds them to theirs,
+because it alone sees their pieces.
+"""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+from google.protobuf.descriptor_pool import Default
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from hushgrad.server.border import Context
+from hushgrad.server.limits import Kind, Limiter, retry_after_milliseconds
+from hushgrad.v1 import common_pb2
+
+MAX_REQUEST_BYTES: Final = 2**20 + 2**14
+"""The largest payload of one message that the contract knows, 1 MiB, and room for what goes with it."""
+
+_PAUSE_SECONDS: Final = 0.25
+_MOST_PAUSED: Final = 256
+_TRY_AGAIN_SECONDS: Final = 0.5
+
+
+def certified_name(context: Context) -> str | None:
+    """Returns who calls by the certificate of the connection; None without TLS."""
+    found = context.peer_identities()
+    return found[0].decode("utf-8", "replace") if found else None
+
+
+def name_in(request: Any) -> str:
+    """Returns the participant that a request names; empty when it names none."""
+    caller = getattr(request, "caller", None)
+    return caller.participant if isinstance(caller, common_pb2.Caller) else ""
+
+
+class Limiting(grpc.aio.ServerInterceptor):
+    """Put it before all other interceptors.
+
+    A request is read as a stream of one message: gRPC would else read all of it, however slowly it comes, before
+    anything of ours runs. What is sent on the wire is the same.
+
+    Args:
+        limiter: the books.
+        state: how far the server's memory reaches, for answers.
+    """
+
+    def __init__(self, limiter: Limiter, state: Callable[[], common_pb2.ServerState]) -> None:
+        self._limiter = limiter
+        self._state = state
+        self._time = asyncio.get_running_loop().time
+        self._paused = 0
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler | None:
+        """Puts the limits before a handler."""
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.request_streaming:
+            return handler
+        method = handler_call_details.method
+        if handler.response_streaming:
+            return self._before_stream(method, handler)
+        return self._before_call(method, handler)
+
+    def _before_call(self, method: str, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
+        async def call(requests: AsyncIterator[Any], context: Context) -> Any:
+            name = certified_name(context)
+            if not self._limiter.is_free(name, "call", self._time()):
+                return await self._busy(method, "too many calls are in progress", _TRY_AGAIN_SECONDS, context)
+            with self._limiter.opened(name, "call", self._time()):
+                request = await self._request(requests, context)
+                wait = self._limiter.call(name or name_in(request) or context.peer(), self._time())
+                if wait:
+                    return await self._busy(method, "calls come too fast", wait, context)
+                return await handler.unary_unary(request, context)
+
+        return grpc.stream_unary_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
+
+    def _before_stream(self, method: str, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
+        kind: Kind = "download" if method.endswith("/GetModel") else "watch"
+
+        async def stream(requests: AsyncIterator[Any], context: Context) -> None:
+            name = certified_name(context)
+            if not self._limiter.is_free(name, kind, self._time()):
+                await self._exhausted(f"too many streams of this kind ({kind}) are open", _TRY_AGAIN_SECONDS, context)
+            with self._limiter.opened(name, kind, self._time()):
+                request = await self._request(requests, context)
+                wait = self._limiter.call(name or name_in(request) or context.peer(), self._time())
+                if wait:
+                    await self._exhausted("calls come too fast", wait, context)
+                answers = handler.unary_stream(request, context)
+                if not hasattr(answers, "__aiter__"):
+                    await answers
+                    return
+                try:
+                    async for answer in answers:
+                        await context.write(answer)
+                finally:
+                    await answers.aclose()
+
+        return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
+
+    async def _request(self, requests: AsyncIterator[Any], context: Context) -> Any:
+        seconds = self._limiter.config.request_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await anext(requests)
+        except TimeoutError:
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED, f"the request did not arrive within {seconds:g} s; send it again"
+            )
+        except StopAsyncIteration:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a request was expected, found none")
+        except DecodeError:
+            await context.abort(grpc.StatusCode.UNKNOWN, "a message of the contract was expected, found other bytes")
+        raise AssertionError("abort raises")
+
+    async def _busy(self, method: str, why: str, wait: float, context: Context) -> Any:
+        """Returns the answer BUSY, or ends a call whose answer has no verdict."""
+        answer = _answer_with_verdict(method)
+        if answer is None:
+            await self._exhausted(why, wait, context)
+            raise AssertionError("abort raises")
+        await self._pause(wait)
+        message = answer()
+        message.verdict.answer = common_pb2.ANSWER_BUSY
+        message.verdict.detail = f"{why}; wait, then send the same again"
+        message.verdict.retry_after_milliseconds = retry_after_milliseconds(wait)
+        message.verdict.server.CopyFrom(self._state())
+        return message
+
+    async def _exhausted(self, why: str, wait: float, context: Context) -> None:
+        await self._pause(wait)
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{why}; wait for {wait:.2g} s, then try again")
+
+    async def _pause(self, wait: float) -> None:
+        """Lets who asks too often wait, so that asking again at once costs the server little."""
+        if self._paused >= _MOST_PAUSED:
+            return
+        self._paused += 1
+        try:
+            await asyncio.sleep(min(wait, _PAUSE_SECONDS))
+        finally:
+            self._paused -= 1
+
+
+@functools.cache
+def _answer_with_verdict(method: str) -> type[Any] | None:
+    _, service, name = method.split("/")
+    try:
+        answer = Default().FindServiceByName(service).methods_by_name[name].output_type
+    except KeyError:
+        return None
+    return GetMessageClass(answer) if "verdict" in answer.fields_by_name else None
