@@ -91,7 +91,7 @@ def test_nothing_that_changes_privacy_has_a_default(tmp_path: Path, key: str) ->
         ('"127.0.0.1:7443"', '"127.0.0.1"', "server must be host:port"),
         ('"127.0.0.1:7443"', '"127.0.0.1:99999"', "server must be host:port"),
         ('"client-1"', '"Client 1"', "participant must be 1 to 63 characters"),
-        ('file = "data.npz"', 'file = "data.npz"\nsklearn = "digits"', "must name either file or sklearn"),
+        ('file = "data.npz"', 'file = "data.npz"\nsklearn = "digits"', "must name either file or sklearn or openml"),
         ('state = "state"', 'state = "state"\nterms_digest = "abc"', "terms_digest must be 64 hexadecimal digits"),
         ("[data]", "[data", "configuration"),
     ],

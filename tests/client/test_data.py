@@ -180,9 +180,9 @@ def test_files_that_are_not_there_or_not_what_their_name_says_are_refused(tmp_pa
     np.savez(tmp_path / "pickle.npz", X=np.array([{}], object), y=[0])
     with pytest.raises(DataError, match="pickled"):
         data.load(DataConfig(file="pickle.npz"), folder=tmp_path)
-    (tmp_path / "records.parquet").write_bytes(b"")
-    with pytest.raises(DataError, match=r"npz or \.csv"):
-        data.load(DataConfig(file="records.parquet"), folder=tmp_path)
+    (tmp_path / "records.xlsx").write_bytes(b"")
+    with pytest.raises(DataError, match=r"must be \.npz, \.npy, \.csv"):
+        data.load(DataConfig(file="records.xlsx"), folder=tmp_path)
     (tmp_path / "bytes.csv").write_bytes(b"a,y\n\xff,1\n")
     with pytest.raises(DataError, match="UTF-8"):
         data.load(DataConfig(file="bytes.csv"), folder=tmp_path)

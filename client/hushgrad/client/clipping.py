@@ -19,7 +19,7 @@ error, because it is one: for the others' rows in both of two neighbouring sums.
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,13 @@ class Arithmetic:
     def clip_error(self) -> float:
         """kappa."""
         return CLIP_ERROR
+
+
+def chunks_of(gradients: Chunk | Iterable[Chunk]) -> Iterable[Chunk]:
+    """Returns the chunks of what was submitted: itself, if it is one."""
+    if isinstance(gradients, Mapping) or hasattr(gradients, "__array__"):
+        return (cast(Chunk, gradients),)
+    return gradients
 
 
 def clipped_sum(chunks: Iterable[Chunk], *, arrays: Sequence[ArraySpec], examples: int, clip_norm: float) -> ClippedSum:

@@ -96,7 +96,7 @@ class TlsConfig(_Section, frozen=True):
 
 
 class ClientConfig(_Section, frozen=True):
-    """A whole client.toml. `participant`, `server`, `state` and the data file may come from elsewhere.
+    """A whole client.toml. `participant`, `server`, `state` and the data may come from elsewhere.
 
     Attributes:
         data: see the table.
@@ -113,9 +113,9 @@ class ClientConfig(_Section, frozen=True):
             in its place. What leaves is noised all the same.
     """
 
-    data: DataConfig
     model: ModelConfig
     privacy: PrivacyConfig
+    data: DataConfig = DataConfig()
     participant: str = ""
     server: str = ""
     state: str = ""
@@ -233,12 +233,14 @@ def _decode(path: Path, kind: type[_T]) -> _T:
 
 def _resolve(data: DataConfig, folder: Path, override: str | None) -> DataConfig:
     if override:
-        return msgspec.structs.replace(data, file=str(Path(override).resolve()), sklearn=None)
-    if (data.file is None) == (data.sklearn is None):
-        raise InputError("[data] must name either file or sklearn, or give --data")
-    if data.file is None:
-        return data
-    return msgspec.structs.replace(data, file=str(folder / data.file))
+        data = msgspec.structs.replace(data, file=str(Path(override).resolve()), sklearn=None, openml=None)
+    if sum(name is not None for name in (data.file, data.sklearn, data.openml)) > 1:
+        raise InputError("[data] must name either file or sklearn or openml, not several")
+    return msgspec.structs.replace(
+        data,
+        file=None if data.file is None else str(folder / data.file),
+        labels_file=None if data.labels_file is None else str(folder / data.labels_file),
+    )
 
 
 def _tls(tls: TlsConfig | None, folder: Path, given: Mapping[str, str], path: Path) -> TlsConfig | None:

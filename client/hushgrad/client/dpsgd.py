@@ -153,7 +153,7 @@ class Trainer(Draws):
 
     Args:
         model: the loss and its clipped gradient.
-        dataset: the private records, of which it keeps what the model prepares.
+        dataset: the private records, of which it keeps what the model prepares; of those on disk nothing.
 
     Attributes:
         zeroed: how often, so far, a record counted as zero because its gradient was not finite. For the owner of the
@@ -169,7 +169,7 @@ class Trainer(Draws):
         self.model: Final = model
         self.dataset: Final = dataset
         self.zeroed = 0
-        self._prepared: Final = model.prepare(dataset.features)
+        self._prepared: Final = None if dataset.mapped else dataset.prepare(model)
 
     def round(self, parameters: Floats, recipe: Recipe, stream: RandomStream) -> npt.NDArray[np.int32]:
         """Returns one round's update U in grid steps, ready to be sealed: `choose`, clipped sum, `release`.
@@ -186,9 +186,11 @@ class Trainer(Draws):
         if parameters.shape != (self.parameters,):
             raise RecipeError(f"expected {self.parameters} parameters, found shape {parameters.shape}")
         chosen = self.choose(recipe, stream)
-        total, zeroed = self.model.clipped_sum(
-            parameters, self._prepared.take(chosen, axis=0), self.dataset.labels.take(chosen), recipe.clip_norm
-        )
+        if self._prepared is None:
+            rows = self.model.prepare(self.dataset.take(chosen))
+        else:
+            rows = self._prepared.take(chosen, axis=0)
+        total, zeroed = self.model.clipped_sum(parameters, rows, self.dataset.labels.take(chosen), recipe.clip_norm)
         self.zeroed += zeroed
         return self.release(total, recipe, stream)
 

@@ -63,7 +63,7 @@ class Evaluator:
         self._transport = transport
         self._model = model
         self._dataset = dataset
-        self._rows = model.prepare(dataset.features)
+        self._rows = dataset.prepare(model)
         self._output = output
         self._final_version = final_version
         self._clock = clock

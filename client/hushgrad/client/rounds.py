@@ -83,11 +83,7 @@ class Round:
             ClientError: whatever ended the session.
         """
         desk = self._desk
-        chunks: Iterable[Chunk]
-        if isinstance(per_example_gradients, Mapping) or hasattr(per_example_gradients, "__array__"):
-            chunks = (per_example_gradients,)
-        else:
-            chunks = per_example_gradients  # type: ignore[assignment]
+        chunks = clipping.chunks_of(per_example_gradients)
         return desk.submit(
             self,
             lambda: clipping.clipped_sum(chunks, arrays=desk.arrays, examples=len(self.rows), clip_norm=desk.clip_norm),
