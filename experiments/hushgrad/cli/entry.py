@@ -10,7 +10,10 @@ VERBS = {
     "decode": "Print what a stored or captured message says.",
     "demo": "One server, five clients, one private model, on this machine.",
     "new": "Write the files that a federation on your own data starts from.",
-    "plot": "Draw what a plan of the accountant asks for in noise and bytes.",
+    "plot": "Draw runs beside each other, or what a plan of the accountant asks for.",
+    "report": "Make tables and figures of an experiment's results.",
+    "reproduce": "Repeat the paper's experiments, and print our figures beside its own.",
+    "run": "Make all runs of an experiment file that are not done yet.",
     "split": "Cut one table into a test set and disjoint parts for clients.",
 }
 """Verb and one line of help, so that --help imports nothing."""

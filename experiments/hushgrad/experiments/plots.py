@@ -21,7 +21,7 @@ _BLUE = "#1f6fb2"
 _ORANGE = "#d9730d"
 _RED = "#b3261e"
 
-_STYLE: Any = {
+STYLE: Any = {
     "font.size": 10,
     "axes.edgecolor": _GREY,
     "axes.labelcolor": _INK,
@@ -57,7 +57,7 @@ def accuracy(
         reference: accuracy without privacy.
         claim: one line below the title.
     """
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
         axes.plot(versions, last, color=_BLUE, linewidth=1.5, label=f"global model: {last[-1]:.1%}")
         later = [(version, value) for version, value in zip(versions, averaged, strict=True) if value is not None]
@@ -95,7 +95,7 @@ def privacy(
         claims: by client, the epsilon that it committed to before round 0.
         delta: of all of them.
     """
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, panels = plt.subplots(
             1, len(curves), figsize=(2.3 * len(curves) + 0.7, 3.6), sharey=True, layout="constrained", squeeze=False
         )
@@ -140,7 +140,7 @@ def frontier(path: Path, frontiers: Sequence["Frontier"]) -> None:
     Left, noise multiplier by sample size, with the paper's epsilon at a point where it may be shown. Right, the noise
     that all rounds together leave in the mean gradient, by megabytes sent, or by rounds where these are not known.
     """
-    with plt.rc_context(_STYLE):
+    with plt.rc_context(STYLE):
         figure, (noise, result) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
         in_bytes = all(line.megabytes is not None for line in frontiers)
         for line, color in zip(frontiers, itertools.cycle((_BLUE, _ORANGE, _RED, _GREY, _INK)), strict=False):

@@ -1,0 +1,1 @@
+"""Experiments: one file, many runs, tables and figures; see docs/experiments.md."""

@@ -1,0 +1,137 @@
+"""`hushgrad report`: tables and figures of a folder of results, made from the folder alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hushgrad.experiments.study import figures, store, tables, tally
+from hushgrad.experiments.study.figures import Line, Series
+from hushgrad.experiments.study.tally import Row
+
+MOST_LINES = 12
+
+
+def write(folder: Path, out: Path) -> list[Path]:
+    """Writes report.md, report.tex, report.json, rows.csv and figures.
+
+    Args:
+        folder: of the results.
+        out: where the report goes; may exist.
+
+    Returns:
+        What was written.
+
+    Raises:
+        InputError: if there are no results.
+    """
+    runs = store.read(folder)
+    rows = tally.rows(runs)
+    name = str(runs[0]["name"])
+    out.mkdir(parents=True, exist_ok=True)
+    header, body = tables.cells(rows)
+    note = tally.caution(len(runs), [row.backend for row in rows])
+    written = [out / "report.md", out / "report.tex", out / "report.json", out / "rows.csv"]
+    pictures = _pictures(rows, out, name)
+    links = "".join(f"\n![{path.stem}]({path.name})\n" for path in pictures)
+    description = str(runs[0]["configuration"].get("description", ""))
+    written[0].write_text(
+        f"# {name}\n\n{description + chr(10) * 2 if description else ''}{tables.markdown(header, body)}\n\n"
+        f"epsilon is each client's, for its whole run, at the delta beside it. Accuracy: mean and standard deviation "
+        f"over the runs of a row. {note}\n{links}"
+    )
+    written[1].write_text(tables.latex(header, body, f"{name}. {note}") + "\n")
+    written[2].write_text(json.dumps(contents(folder), indent=1) + "\n")
+    written[3].write_text(_csv(header, body))
+    return [*written, *pictures]
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Returns what a report says, as plain values.
+
+    Raises:
+        InputError: if there are no results.
+    """
+    runs = store.read(folder)
+    rows = tally.rows(runs)
+    return {
+        "name": runs[0]["name"],
+        "runs": len(runs),
+        "note": tally.caution(len(runs), [row.backend for row in rows]),
+        "rows": [tally.summary(row) for row in rows],
+    }
+
+
+def label(row: Row) -> str:
+    """Returns what tells a row from the others, for a legend."""
+    parts = [f"{tables.shown_key(key)} {tables.value(found)}" for key, found in row.axes.items() if found != "unset"]
+    return ", ".join(parts) or str(row.first["name"])
+
+
+def _pictures(rows: list[Row], out: Path, name: str) -> list[Path]:
+    pictures = []
+    if any(run["points"] for row in rows for run in row.runs):
+        lines = [Line(label(row), tuple(tuple(run["points"]) for run in row.runs)) for row in rows[:MOST_LINES]]
+        left_out = f"; {len(rows) - MOST_LINES} more settings are in the table" if len(rows) > MOST_LINES else ""
+        for across in ("version", "seconds"):
+            path = out / f"accuracy-by-{'rounds' if across == 'version' else 'time'}.png"
+            subtitle = f"mean and standard deviation over seeds{left_out}"
+            figures.curves(path, lines, title=name, subtitle=subtitle, across=across)
+            pictures.append(path)
+    for key in _numeric_axes(rows):
+        path = out / f"accuracy-by-{tables.shown_key(key).replace(' ', '-')}.png"
+        figures.against(path, _series(rows, key), title=name, xlabel=tables.shown_key(key), log=_is_wide(rows, key))
+        pictures.append(path)
+    return pictures
+
+
+def _numeric_axes(rows: list[Row]) -> list[str]:
+    """Returns the axes whose values are all different numbers, at least two."""
+    keys = dict.fromkeys(key for row in rows for key in row.axes)
+    return [
+        key
+        for key in keys
+        if len({row.axes.get(key) for row in rows if _is_number(row.axes.get(key))}) > 1
+        and all(_is_number(row.axes.get(key)) for row in rows)
+    ]
+
+
+def _is_wide(rows: list[Row], key: str) -> bool:
+    values = [float(row.axes[key]) for row in rows]
+    return min(values) > 0 and max(values) / min(values) > 20
+
+
+def _series(rows: list[Row], key: str) -> list[Series]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        others = {other: found for other, found in row.axes.items() if other != key}
+        text = ", ".join(f"{tables.shown_key(other)} {tables.value(found)}" for other, found in others.items())
+        groups.setdefault(text, []).append(row)
+    if len(groups) > MOST_LINES or all(len(group) == 1 for group in groups.values()):
+        groups = {"": rows}
+    found = []
+    for text, group in groups.items():
+        ordered = sorted(group, key=lambda row: float(row.axes[key]))
+        found.append(
+            Series(
+                text or "all runs",
+                tuple(float(row.axes[key]) for row in ordered),
+                tuple(row.mean("accuracy") for row in ordered),
+                tuple(row.std("accuracy") for row in ordered),
+            )
+        )
+    return found
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, int | float) and not isinstance(found, bool)
+
+
+def _csv(header: list[str], body: list[list[str]]) -> str:
+    import csv
+    import io
+
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(body)
+    return file.getvalue()

@@ -1,0 +1,173 @@
+"""A folder of results: the resolved experiment, one JSON file and one CSV file for each finished run.
+
+    experiment.toml       the experiment with every setting filled in; `hushgrad run` reads it as it reads any other
+    runs/00007-KEY.json   one run: settings, claim, versions, scores; nothing in it depends on the machine's speed
+    runs/00007-KEY.csv    its scored versions
+    measured/...          processor and wall time, apart because it is never the same again
+
+A run's file appears whole or not at all, and only when the run is done: what is there need not be run again.
+"""
+
+import csv
+import io
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli_w
+from hushgrad.experiments.errors import InputError
+from hushgrad.experiments.study.file import Experiment
+from hushgrad.experiments.study.scores import Point
+from hushgrad.experiments.study.sweep import Run
+
+FORMAT = 1
+PACKAGES = ("hushgrad", "numpy", "cryptography", "dp-accounting", "scipy", "scikit-learn")
+COLUMNS = ("version", "seconds", "updates", "accuracy", "log_loss", "accuracy_averaged")
+
+
+class Store:
+    """The results of one experiment.
+
+    Args:
+        folder: new, empty, or with results of the same experiment.
+        experiment: whose results.
+
+    Raises:
+        InputError: if the folder holds anything else. Nothing was changed.
+    """
+
+    def __init__(self, folder: Path, experiment: Experiment) -> None:
+        self.folder = folder
+        resolved = resolved_toml(experiment)
+        path = folder / "experiment.toml"
+        if path.exists():
+            if path.read_text() != resolved:
+                raise InputError(
+                    f"{folder} holds results of another experiment than this one (its {path.name} differs); name "
+                    "another folder with --out"
+                )
+        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} exists and holds no results; name another folder with --out")
+        for name in ("runs", "measured"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            _write(path, resolved)
+
+    def missing(self, runs: Iterable[Run], backend: str) -> list[Run]:
+        """Returns the runs that are not done, in order."""
+        return [run for run in runs if not self._path(run, backend).exists()]
+
+    def save(
+        self, run: Run, backend: str, result: dict[str, Any], points: Sequence[Point], measured: dict[str, Any]
+    ) -> None:
+        """Writes a finished run. The JSON file comes last: it says that the others are whole."""
+        path = self._path(run, backend)
+        _write(self.folder / "measured" / path.name, json.dumps(measured, indent=1) + "\n")
+        _write(path.with_suffix(".csv"), _csv(points))
+        _write(path, json.dumps({"format": FORMAT, "backend": backend, **result}, indent=1) + "\n")
+
+    def _path(self, run: Run, backend: str) -> Path:
+        suffix = "" if backend == "simulate" else f"-{backend}"
+        return self.folder / "runs" / f"{run.number:05d}-{run.key}{suffix}.json"
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Returns the finished runs of a folder, in order of their numbers.
+
+    Raises:
+        InputError: if there are none, or a file is none of ours.
+    """
+    if not (folder / "runs").is_dir():
+        raise InputError(f"{folder} holds no results: there is no folder {folder / 'runs'}")
+    found = [read_run(path) for path in sorted((folder / "runs").glob("*.json"))]
+    if not found:
+        raise InputError(f"{folder} holds no finished run yet")
+    return found
+
+
+def read_run(path: Path) -> dict[str, Any]:
+    """Returns one run, its scored versions under "points".
+
+    Raises:
+        InputError: if the file is none of ours.
+    """
+    try:
+        run = json.loads(path.read_text())
+        found = run["format"]
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path} is no result of a run") from None
+    if found != FORMAT:
+        raise InputError(f"{path} has format {found}, this program reads {FORMAT}")
+    run["path"] = str(path)
+    run["points"] = read_points(path.with_suffix(".csv"))
+    return dict(run)
+
+
+def read_points(path: Path) -> list[Point]:
+    """Returns the scored versions of a run; none if there is no file."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [
+            Point(
+                int(row["version"]),
+                float(row["seconds"]),
+                int(row["updates"]),
+                float(row["accuracy"]),
+                float(row["log_loss"]),
+                float(row["accuracy_averaged"]) if row["accuracy_averaged"] else None,
+            )
+            for row in csv.DictReader(file)
+        ]
+
+
+def resolved_toml(experiment: Experiment) -> str:
+    """Returns the experiment as a file with every setting filled in."""
+    return tomli_w.dumps(_without_none(msgspec.to_builtins(experiment)))
+
+
+def run_facts(run: Run) -> dict[str, Any]:
+    """Returns what is known of a run before it is made."""
+    return {
+        "name": run.experiment.name,
+        "number": run.number,
+        "key": run.key,
+        "seed": run.seed,
+        "axes": run.axes,
+        "labels": dict(run.experiment.labels),
+        "configuration": _without_none(msgspec.to_builtins(run.experiment)),
+        "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
+    }
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
+    return [_without_none(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _csv(points: Sequence[Point]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for point in points:
+        values = [getattr(point, name) for name in COLUMNS]
+        writer.writerow(["" if value is None else repr(value) for value in values])
+    return file.getvalue()
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file so that it is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
