@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from hushgrad.server.aggregation import Published
+from hushgrad.server.content import ContentCheck, Policy
 from hushgrad.server.federation import Federation, Frozen, Outcome
 from hushgrad.server.records import (
     Caller,
@@ -217,17 +218,23 @@ class Owner:
         now: the clock, in seconds; tests move it.
     """
 
-    def __init__(self, terms: Terms, store: MemoryStore | None = None, now: float = 0.0) -> None:
+    def __init__(
+        self, terms: Terms, store: MemoryStore | None = None, now: float = 0.0, policy: Policy | None = None
+    ) -> None:
+        """Args: policy is what becomes of improbable updates; None: nobody looks."""
         self.terms = terms
+        self.policy = policy
         self.store = store or MemoryStore(terms)
         self.now = now
         self.models: dict[int, Published] = {}
         self.frozen: list[Frozen] = []
-        self.federation = Federation(terms, digest_of(terms), self.store.snapshot(terms), self.store, now=now)
+        content = None if policy is None else ContentCheck(terms, policy)
+        snapshot = self.store.snapshot(terms)
+        self.federation = Federation(terms, digest_of(terms), snapshot, self.store, now=now, content=content)
 
-    def restart(self) -> "Owner":
-        """Returns the owner after a crash: everything but the store is lost."""
-        return Owner(self.terms, self.store, self.now)
+    def restart(self, policy: Policy | None = None) -> "Owner":
+        """Returns the owner after a crash: everything but the store is lost; another policy may hold from now on."""
+        return Owner(self.terms, self.store, self.now, policy or self.policy)
 
     def settle(self, outcome: Outcome) -> Outcome:
         """Commits an outcome and publishes what can be published."""

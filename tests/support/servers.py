@@ -44,7 +44,7 @@ def make_state(root: Path, terms: Terms) -> None:
 
 
 def configure(root: Path, **keys: object) -> None:
-    """Writes a server.toml. Updates of tests are random numbers of all sizes, which an honest participant never sends."""
+    """Writes a server.toml. Tests' updates are random numbers of all sizes, which no honest participant sends."""
     keys = {
         "listen": "127.0.0.1:0",
         "heartbeat_seconds": 0.2,
@@ -52,7 +52,10 @@ def configure(root: Path, **keys: object) -> None:
         "improbable_updates": "accept-and-flag",
         **keys,
     }
-    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+    lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items() if not isinstance(value, dict)]
+    for name, table in keys.items():
+        if isinstance(table, dict):
+            lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
     (root / "server.toml").write_text("\n".join(lines) + "\n")
 
 

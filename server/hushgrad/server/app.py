@@ -4,7 +4,9 @@ Contains the order of starting and stopping, and the gRPC settings.
 """
 
 import asyncio
+import contextlib
 import hashlib
+import resource
 import signal
 import sqlite3
 import time
@@ -60,6 +62,8 @@ _LOOK_SECONDS: Final = 0.1
 # A watcher whose stream broke off waits up to 5 s between its tries.
 _RETURN_SECONDS: Final = 10.0
 _NOTE_SECONDS: Final = 0.5
+_FILES_KEPT: Final = 256
+_MOST_CONNECTIONS: Final = 2**31 - 1
 
 
 def channel_options(limits: LimitsConfig) -> tuple[tuple[str, int], ...]:
@@ -67,11 +71,25 @@ def channel_options(limits: LimitsConfig) -> tuple[tuple[str, int], ...]:
     return (
         ("grpc.server_handshake_timeout_ms", round(1000 * limits.handshake_seconds)),
         ("grpc.max_connection_idle_ms", round(1000 * limits.idle_connection_seconds)),
+        ("grpc.max_allowed_incoming_connections", min(limits.connections, _room_for_connections())),
         ("grpc.max_concurrent_streams", limits.streams_per_connection),
         # Between the two sizes gRPC refuses some calls and takes others; equal, there is one limit.
         ("grpc.max_metadata_size", limits.metadata_bytes),
         ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
     )
+
+
+def _room_for_connections() -> int:
+    """Lets this process open as many files as the system permits; returns how many of them connections may take.
+
+    The others are for the store: connections that use up all files would make it fail, and the server stop.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, soft - min(_FILES_KEPT, soft // 2))
 
 
 def run(config: ServerConfig, log: Any, *, terms_path: Path | None = None) -> None:

@@ -42,6 +42,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         request_seconds: by when a request that is no upload must have arrived.
         spool_uploads_of_each, spool_uploads: how many unfinished uploads are kept on disk, each of 4 d bytes.
         spool_keep_seconds: how long one is kept that does not go on.
+        connections: of everybody together; more are closed at once. Never so many that the store lacks file handles.
         handshake_seconds: by when a new connection must have said who it is.
         idle_connection_seconds: a connection without any call is closed after so long.
         streams_per_connection: calls at once in one connection; a client's others wait.
@@ -64,6 +65,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spool_uploads_of_each: _Count = 2
     spool_uploads: _Count = 64
     spool_keep_seconds: _Rate = 600.0
+    connections: _Count = 4096
     handshake_seconds: _Rate = 5.0
     idle_connection_seconds: _Rate = 300.0
     streams_per_connection: _Count = 128
