@@ -7,7 +7,7 @@ import ipaddress
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from hushgrad.client.data import DataConfig
@@ -15,6 +15,10 @@ from hushgrad.client.errors import InputError
 from hushgrad.client.models import registry
 from hushgrad.wire import names
 from hushgrad.wire.errors import ContractError
+
+
+OWN_LOOP: Final = "own-loop"
+"""The kind of a model that a loop of the user's trains: `hushgrad.client.connect` takes its arrays from the terms."""
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -216,6 +220,18 @@ def load_evaluator(path: Path, overrides: Mapping[str, str | None]) -> Evaluator
     return config
 
 
+def check_text(text: str, *, is_participant: bool, source: str) -> None:
+    """Refuses a text that is no client.toml, or no evaluator.toml; files that it names are not looked at.
+
+    Raises:
+        InputError: as `load_client`; it names the source.
+    """
+    try:
+        msgspec.toml.decode(text, type=ClientConfig if is_participant else EvaluatorConfig)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InputError(f"configuration {source}: {error}") from None
+
+
 def _decode(path: Path, kind: type[_T]) -> _T:
     try:
         config = msgspec.toml.decode(path.read_bytes(), type=kind)
@@ -223,10 +239,10 @@ def _decode(path: Path, kind: type[_T]) -> _T:
         raise InputError(f"configuration {path} cannot be read: {error.strerror}; name it with --config") from None
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(f"configuration {path}: {error}") from None
-    if config.model.kind not in registry.KINDS:
+    kinds = (*registry.KINDS, OWN_LOOP)
+    if config.model.kind not in kinds:
         raise InputError(
-            f"configuration {path}: [model] kind must be one of {', '.join(registry.KINDS)}, found "
-            f"{config.model.kind!r}"
+            f"configuration {path}: [model] kind must be one of {', '.join(kinds)}, found {config.model.kind!r}"
         )
     return config
 
