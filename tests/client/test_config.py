@@ -46,8 +46,8 @@ def test_paths_are_relative_to_the_file_and_overrides_to_the_current_folder(
 
 
 def test_overrides_win_and_none_is_no_value(tmp_path: Path) -> None:
-    found = load(tmp_path, participant="client-2", server="example.org:1", state=None)
-    assert (found.participant, found.server) == ("client-2", "example.org:1")
+    found = load(tmp_path, participant="client-2", server="localhost:1", state=None)
+    assert (found.participant, found.server) == ("client-2", "localhost:1")
     assert found.state == str(tmp_path / "state")
 
 

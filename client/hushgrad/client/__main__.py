@@ -13,7 +13,7 @@ from hushgrad.client.errors import ClientError
 _PATH = click.Path(path_type=Path, dir_okay=False)
 
 
-def _options(default_config: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _options(default_config: str | None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Adds what every verb takes, and turns failures into one line and an exit code."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,12 +42,25 @@ def _options(default_config: str) -> Callable[[Callable[..., Any]], Callable[...
                 click.echo(f"hushgrad-client: {' '.join(str(error).split())}", err=True)
                 sys.exit(getattr(error, "exit_code", 2))
 
+        ending = [
+            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+            click.option("--log-format", type=click.Choice(["console", "json"]), default="console", show_default=True),
+        ]
+        if default_config is None:
+            for option in reversed(ending):
+                guarded = option(guarded)
+            return guarded
         options = [
             click.option("--config", type=_PATH, default=default_config, show_default=True, help="Configuration file."),
             click.option("--server", envvar="HUSHGRAD_SERVER", help="host:port; wins over the file."),
             click.option("--data", envvar="HUSHGRAD_DATA", help="Data file; wins over the file's."),
-            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-            click.option("--log-format", type=click.Choice(["console", "json"]), default="console", show_default=True),
+            *(
+                click.option(
+                    f"--tls-{key}", envvar=f"HUSHGRAD_TLS_{key.upper()}", help=f"PEM file; wins over [tls] {key}."
+                )
+                for key in ("ca", "certificate", "key")
+            ),
+            *ending,
         ]
         if default_config == "client.toml":
             options += [
@@ -122,6 +135,55 @@ def evaluate(config: Path, as_json: bool, **overrides: str | None) -> None:
     answer = commands.evaluate(configuration.load_evaluator(config, overrides))
     if as_json:
         click.echo(commands.dumps(answer))
+
+
+@main.command()
+@click.argument("bundle", type=_PATH)
+@click.option("--data", help="File of the records; an evaluator's test set.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where everything goes. [default: ./NAME]")
+@click.option("--yes", is_flag=True, help="Make the ledger without asking; for machines.")
+@click.option("--accept-new-budget", is_flag=True, help="Give data that had a ledger before a second budget.")
+@_options(None)
+def enroll(
+    bundle: Path, data: str | None, folder: Path | None, yes: bool, accept_new_budget: bool, as_json: bool
+) -> None:
+    """Become a member with the BUNDLE that the operator made: key, certificate, configuration, ledger.
+
+    The key is made here and never leaves. May be repeated when it was interrupted.
+    """
+    from hushgrad.client import commands, enrollment
+
+    loaded = enrollment.read(bundle)
+    enrolled = enrollment.enroll(loaded, folder or Path(loaded.name), data)
+    answer: dict[str, Any] = {**enrollment.describe(enrolled), "ledger": None}
+    if not as_json:
+        click.echo(texts.enrolled(answer, loaded.address))
+    if enrolled.config is not None and not commands.has_ledger(enrolled.config):
+        made = yes or (not as_json and click.confirm(texts.ledger_question(enrolled.config), err=True))
+        if made:
+            answer["ledger"] = commands.ledger_init(enrolled.config, accept_new_budget=accept_new_budget)
+    if as_json:
+        click.echo(commands.dumps(answer))
+    elif enrolled.config_path is not None:
+        click.echo(texts.after_enrolling(answer, made_ledger=answer["ledger"] is not None))
+
+
+@main.command()
+@click.option("--within-days", type=float, help="Do nothing if the certificate holds longer than that.")
+@click.option("--evaluator", is_flag=True, help="The configuration is an evaluator's.")
+@_options("client.toml")
+def renew(config: Path, within_days: float | None, evaluator: bool, as_json: bool, **overrides: str | None) -> None:
+    """Gets a certificate that holds longer, for the same key. Restart a running client afterwards."""
+    from hushgrad.client import commands, enrollment
+    from hushgrad.client import config as configuration
+    from hushgrad.wire import certificates
+
+    loaded = (
+        configuration.load_evaluator(config, overrides) if evaluator else configuration.load_client(config, overrides)
+    )
+    until = enrollment.renew(loaded, within_seconds=None if within_days is None else within_days * 86_400)
+    answer = {"certificate_expires": certificates.date(until)}
+    click.echo(commands.dumps(answer) if as_json else f"the certificate holds until {answer['certificate_expires']}")
 
 
 @main.group()

@@ -13,13 +13,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
-from hushgrad.client import commitment, data, ledger, models, preparing, registry, report, store
-from hushgrad.client.config import ClientConfig, EvaluatorConfig, ModelConfig
+from hushgrad.client import commitment, connection, data, ledger, models, preparing, registry, report, store
+from hushgrad.client.config import OWN_LOOP, ClientConfig, EvaluatorConfig, ModelConfig
 from hushgrad.client.data import Dataset
 from hushgrad.client.errors import ClientError, InputError
 from hushgrad.client.ledger import Ledger
 from hushgrad.client.models.base import Model
-from hushgrad.client.transport import Transport
 from hushgrad.wire.terms import Terms
 
 
@@ -53,7 +52,7 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
                 "second_ledger", why="this data had another ledger before; its budget is extra"
             )
         model = _model(config.model, dataset)
-        with closing(Transport(config.server, config.participant)) as transport:
+        with closing(connection.of(config)) as transport:
             found = preparing.get_terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
             if found is None:
                 return {"reason": "stopped", "rounds_sealed": 0, "version": None}
@@ -90,7 +89,7 @@ def leave(config: ClientConfig) -> dict[str, Any]:
 
     with _signals() as stopping, closing(Ledger(Path(config.state))) as book:
         book.check_owner(participant=config.participant)
-        with closing(Transport(config.server, config.participant)) as transport:
+        with closing(connection.of(config)) as transport:
             found = preparing.get_terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
             if found is None:
                 return {"reason": "stopped", "rounds_sealed": 0, "version": None}
@@ -128,7 +127,7 @@ def dry_run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]
     if not snapshot.is_for(dataset.fingerprint):
         raise InputError("the ledger belongs to other data than the one at hand; name the right state folder or data")
     model = _model(config.model, dataset)
-    with _signals() as stopping, closing(Transport(config.server, config.participant)) as transport:
+    with _signals() as stopping, closing(connection.of(config)) as transport:
         found = preparing.get_terms(transport, config.terms_digest, config.connect_timeout_seconds, stopping.event)
     if found is None:
         raise InputError("stopped before the server answered")
@@ -171,8 +170,8 @@ def status(config: ClientConfig) -> dict[str, Any]:
     return report.status(ledger.read(Path(config.state)))
 
 
-def ledger_init(config: ClientConfig, *, accept_new_budget: bool) -> dict[str, Any]:
-    """Makes a new ledger for the configured data. The only way to get one.
+def ledger_init(config: ClientConfig, *, accept_new_budget: bool, fingerprint: str | None = None) -> dict[str, Any]:
+    """Makes a new ledger for the configured data, or for data with another fingerprint. The only way to get one.
 
     Raises:
         InputError: if there is one already, or this data had another one and that was not accepted.
@@ -180,20 +179,25 @@ def ledger_init(config: ClientConfig, *, accept_new_budget: bool) -> dict[str, A
     folder = Path(config.state)
     if (folder / store.LEDGER_NAME).exists():
         raise InputError(f"there is a ledger in {folder} already; a ledger is never overwritten")
-    dataset = data.load(config.data)
+    fingerprint = data.load(config.data).fingerprint if fingerprint is None else fingerprint
     privacy = config.privacy
     with registry.registered(
-        registry.home(), fingerprint=dataset.fingerprint, ledger=folder, accept_new_budget=accept_new_budget
+        registry.home(), fingerprint=fingerprint, ledger=folder, accept_new_budget=accept_new_budget
     ) as had_another:
         init = ledger.create(
             folder,
             participant=config.participant,
-            fingerprint=dataset.fingerprint,
+            fingerprint=fingerprint,
             lifetime_epsilon=privacy.lifetime_epsilon,
             lifetime_delta=privacy.lifetime_delta,
             accepted_new_budget=had_another,
         )
     return {"ledger": str(folder / store.LEDGER_NAME), **asdict(init)}
+
+
+def has_ledger(config: ClientConfig) -> bool:
+    """Says whether there is a ledger in the configured state folder."""
+    return (Path(config.state) / store.LEDGER_NAME).exists()
 
 
 def ledger_show(config: ClientConfig) -> list[dict[str, Any]]:
@@ -236,7 +240,7 @@ def evaluate(config: EvaluatorConfig) -> dict[str, Any] | None:
 
     dataset = data.load(config.data)
     model = _model(config.model, dataset)
-    with _signals() as stopping, closing(Transport(config.server, config.name)) as transport:
+    with _signals() as stopping, closing(connection.of(config)) as transport:
         found = preparing.get_terms(transport, None, config.connect_timeout_seconds, stopping.event)
         if found is None:
             return None
@@ -264,9 +268,13 @@ def _check_snapshot(snapshot: ledger.Snapshot, config: ClientConfig) -> None:
 
 
 def _model(config: ModelConfig, dataset: Dataset) -> Model:
+    if config.kind == OWN_LOOP:
+        raise InputError(
+            f"[model] kind is {OWN_LOOP!r}: such a client is a program of yours that calls hushgrad.client.connect"
+        )
     model = models.make(
         config.kind,
-        features=dataset.features.shape[1],
+        features=dataset.width,
         classes=config.classes,
         l2=config.l2,
         **config.options(),

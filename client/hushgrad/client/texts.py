@@ -1,7 +1,10 @@
 """What people read: the answers of the verbs as text."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hushgrad.client.config import ClientConfig
 
 
 def claim(values: Mapping[str, Any]) -> str:
@@ -44,6 +47,38 @@ def init(answer: Mapping[str, Any]) -> str:
     if answer["accepted_new_budget"]:
         text += "\nthis data had a ledger before; that it has a second budget now is recorded"
     return text
+
+
+def enrolled(answer: Mapping[str, Any], address: str) -> str:
+    """Returns the first part of the answer of `enroll`."""
+    return (
+        f"{answer['role']} {answer['name']}: key, certificate and configuration lie in {answer['folder']}; the "
+        f"certificate holds until {answer['certificate_expires']}; the server is at {address}"
+    )
+
+
+def ledger_question(config: "ClientConfig") -> str:
+    """Returns what a person says yes to before a ledger is made."""
+    privacy = config.privacy
+    return (
+        f"Make the privacy ledger for {config.data.file or config.data.sklearn}? It is made once, and without it this "
+        f"data's budget is not known: at most epsilon {privacy.epsilon:g} at delta {privacy.delta:g} for this run, "
+        f"epsilon {privacy.lifetime_epsilon:g} at delta {privacy.lifetime_delta:g} for life"
+    )
+
+
+def after_enrolling(answer: Mapping[str, Any], *, made_ledger: bool) -> str:
+    """Returns the last part of the answer of `enroll`: what to do next."""
+    configuration = answer["configuration"]
+    if answer["role"] != "participant":
+        return f"next: hushgrad-client evaluate --config {configuration}"
+    lines = []
+    if made_ledger:
+        lines.append(init(answer["ledger"]))
+    else:
+        lines.append(f"without a ledger nothing runs: hushgrad-client ledger init --config {configuration}")
+    lines.append(f"next: hushgrad-client run --dry-run --config {configuration}, then without --dry-run")
+    return "\n".join(lines)
 
 
 def status(answer: Mapping[str, Any]) -> str:

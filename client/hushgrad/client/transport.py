@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import google_crc32c
 import grpc
@@ -21,6 +21,8 @@ from hushgrad.client.messages import Answer, Fate, Participation, ServerState, V
 from hushgrad.client.outbox import SealedUpdate
 from hushgrad.v1 import (
     common_pb2,
+    enrollment_pb2,
+    enrollment_pb2_grpc,
     membership_pb2,
     membership_pb2_grpc,
     models_pb2,
@@ -31,6 +33,9 @@ from hushgrad.v1 import (
     updates_pb2_grpc,
 )
 from hushgrad.wire import terms as wire_terms
+
+if TYPE_CHECKING:
+    from hushgrad.client.tls import Credentials
 
 CHANNEL_OPTIONS = (
     ("grpc.enable_retries", 0),
@@ -48,6 +53,7 @@ _FIRST_HEARTBEAT_SECONDS = 10.0
 _MISSED_HEARTBEATS = 3
 _LOOK_SECONDS = 0.3
 _MAX_RETRY_AFTER_SECONDS = 60.0
+_ASK_WHY_SECONDS = 10.0
 
 _RETRYABLE = {
     grpc.StatusCode.UNAVAILABLE,
@@ -154,16 +160,24 @@ class Transport:
     Args:
         address: host:port.
         participant: name of the caller.
+        credentials: certificates; None: plain text.
     """
 
-    def __init__(self, address: str, participant: str) -> None:
+    def __init__(self, address: str, participant: str, credentials: "Credentials | None" = None) -> None:
         self.address = address
         self.participant = participant
+        self._credentials = credentials
+        self._was_answered = False
+        self._asked_why_at = -math.inf
         self.session = 0
         self._terms_digest = b""
         self._max_unary_bytes = wire_terms.MAX_UNARY_BYTES
         self._max_chunk_bytes = wire_terms.MIN_CHUNK_BYTES
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = (
+            grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            if credentials is None
+            else credentials.channel(address, CHANNEL_OPTIONS)
+        )
         self._guard = threading.Lock()
         self._closing = threading.Event()
         self._waits = 0
@@ -172,6 +186,7 @@ class Transport:
         self._membership = membership_pb2_grpc.MembershipServiceStub(self._channel)
         self._updates = updates_pb2_grpc.UpdateServiceStub(self._channel)
         self._models = models_pb2_grpc.ModelServiceStub(self._channel)
+        self._enrollment = enrollment_pb2_grpc.EnrollmentServiceStub(self._channel)
 
     def close(self) -> None:
         """Ends all calls and waits under way."""
@@ -219,7 +234,7 @@ class Transport:
 
     def get_terms(self) -> tuple[bytes, bytes]:
         """Returns the serialized terms and their digest, which has been checked."""
-        with _faults():
+        with self._faults():
             response = self._terms.GetTerms(terms_pb2.GetTermsRequest(), timeout=CALL_SECONDS)
         if wire_terms.digest(response.terms) != response.terms_digest:
             raise FatalError(
@@ -230,7 +245,7 @@ class Transport:
     def join(self, join_id: bytes) -> JoinAnswer:
         """Opens a session, which later calls of this object name."""
         request = membership_pb2.JoinRequest(caller=self._caller(session=0), join_id=join_id)
-        with _faults():
+        with self._faults():
             response = self._membership.Join(request, timeout=CALL_SECONDS)
         verdict = _verdict(response.verdict)
         if response.session:
@@ -283,18 +298,18 @@ class Transport:
             payload=update.payload,
             crc32c=google_crc32c.extend(google_crc32c.value(update.header), update.payload),
         )
-        with _faults():
+        with self._faults():
             response = self._updates.SubmitUpdate(request, timeout=SUBMIT_SECONDS)
         return _submit_answer(response)
 
     def _upload(self, update: SealedUpdate) -> SubmitAnswer:
         ask = updates_pb2.GetUploadRequest(caller=self._caller(), digest=update.digest)
-        with _faults():
+        with self._faults():
             state = self._updates.GetUpload(ask, timeout=CALL_SECONDS)
         verdict = _verdict(state.verdict)
         if verdict.answer not in ("ACCEPTED", "DUPLICATE"):
             return SubmitAnswer(verdict, "UNSPECIFIED", 0, Participation("unspecified"))
-        with _faults():
+        with self._faults():
             response = self._updates.UploadUpdate(
                 self._upload_parts(update, state.received_bytes), timeout=_TRANSFER_SECONDS
             )
@@ -319,7 +334,7 @@ class Transport:
             after_version: the newest version at hand; None: the newest one is sent at once.
         """
         request = models_pb2.WatchModelsRequest(caller=self._caller(), after_version=after_version)
-        with _faults():
+        with self._faults():
             call = self._models.WatchModels(request)
             with _Watchdog(call.cancel) as watchdog:
                 for message in call:
@@ -354,7 +369,7 @@ class Transport:
             caller=self._caller(), version=version, kind=_KINDS[kind], offset=len(held)
         )
         total: int | None = None
-        with _faults():
+        with self._faults():
             for message in self._models.GetModel(request, timeout=_TRANSFER_SECONDS):
                 total = message.total_bytes
                 sha256 = sha256 or message.sha256
@@ -368,8 +383,52 @@ class Transport:
             raise RetryableError(f"version {version} arrived damaged")
         return bytes(held)
 
+    def enroll(self, token: str, signing_request: bytes) -> bytes:
+        """Trades a token for a certificate, DER."""
+        request = enrollment_pb2.EnrollRequest(token=token, signing_request=signing_request)
+        with self._faults():
+            return self._enrollment.Enroll(request, timeout=CALL_SECONDS).certificate
+
+    def renew(self, signing_request: bytes) -> bytes:
+        """Returns a certificate, DER, that holds longer than the one of this connection."""
+        with self._faults():
+            return self._enrollment.Renew(
+                enrollment_pb2.RenewRequest(signing_request=signing_request), timeout=CALL_SECONDS
+            ).certificate
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Turns gRPC's errors into ours, and says why there is no connection where that can be known.
+
+        Before the first answer such a reason is final: a person has mixed something up. Later it may pass.
+        """
+        try:
+            with _grpc_errors():
+                yield
+        except RetryableError as error:
+            if self._closing.is_set() or not str(error).startswith("UNAVAILABLE"):
+                raise
+            lapse = "" if self._credentials is None else self._credentials.own.lapse(time.time())
+            if lapse:
+                raise FatalError(f"{lapse}; ask the operator for a new bundle") from None
+            why = self._why_refused()
+            if not why:
+                raise
+            raise (RetryableError if self._was_answered else FatalError)(why) from None
+        self._was_answered = True
+
+    def _why_refused(self) -> str:
+        now = time.monotonic()
+        # A server that has once answered in plain text does not speak TLS.
+        if now - self._asked_why_at < _ASK_WHY_SECONDS or (self._credentials is None and self._was_answered):
+            return ""
+        self._asked_why_at = now
+        from hushgrad.client import tls  # imported here: needed by nobody whose server answers
+
+        return tls.why_refused(self.address, self._credentials)
+
     def _member(self, method: Callable[..., Any], request: object) -> tuple[Verdict, Participation]:
-        with _faults():
+        with self._faults():
             response = method(request, timeout=CALL_SECONDS)
         return _verdict(response.verdict), _participation(response.participation)
 
@@ -382,7 +441,7 @@ class Transport:
 
 
 @contextmanager
-def _faults() -> Iterator[None]:
+def _grpc_errors() -> Iterator[None]:
     """Turns gRPC's errors into ours."""
     try:
         yield

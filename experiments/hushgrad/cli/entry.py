@@ -4,11 +4,14 @@ import importlib
 from collections.abc import Sequence
 
 import click
+from hushgrad.wire.errors import ContractError
 
 VERBS = {
+    "certs": "Make, list, renew and revoke the certificates of a federation.",
     "conformance": "Judge a client or a server that somebody wrote from the contract.",
     "decode": "Print what a stored or captured message says.",
     "demo": "One server, five clients, one private model, on this machine.",
+    "enroll": "Let somebody become a member of a federation with one file.",
     "new": "Write the files that a federation on your own data starts from.",
     "plot": "Draw runs beside each other, or what a plan of the accountant asks for.",
     "report": "Make tables and figures of an experiment's results.",
@@ -72,6 +75,8 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except Exception as error:
         code = getattr(error, "exit_code", None)  # of the error trees of experiments, client and server
+        if isinstance(error, ContractError):
+            code = 2
         if not isinstance(code, int):
             raise
         click.echo(f"hushgrad: {error}", err=True)

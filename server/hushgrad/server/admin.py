@@ -3,8 +3,6 @@
 It takes no update and hands out no model. It listens on loopback only: reflection tells strangers more than they need.
 """
 
-import ipaddress
-
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -24,11 +22,7 @@ def check_address(address: str) -> tuple[str, int]:
     ('127.0.0.1', 7444)
     """
     host, port = config_module.split_address(address)
-    try:
-        is_loopback = host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        is_loopback = False
-    if not is_loopback:
+    if not config_module.is_loopback(host):
         raise InputError(
             f"admin_listen must be an address on loopback such as 127.0.0.1:7444, found {address!r}; reach it from "
             "elsewhere through ssh"

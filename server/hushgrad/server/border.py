@@ -3,8 +3,9 @@
 Protobuf types end here and in `services`.
 """
 
+import functools
 from collections.abc import Awaitable
-from typing import NoReturn, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeAlias, TypeVar
 
 import grpc
 from hushgrad.server.errors import StoreError
@@ -17,6 +18,9 @@ from hushgrad.wire import header as wire_header
 from hushgrad.wire import names
 from hushgrad.wire.errors import ContractError
 
+if TYPE_CHECKING:
+    from hushgrad.wire.certificates import Certificate
+
 T = TypeVar("T")
 Context: TypeAlias = grpc.aio.ServicerContext
 
@@ -27,8 +31,35 @@ async def refuse(context: Context, detail: str) -> NoReturn:
     raise AssertionError("abort raises")
 
 
+def certificate_of(context: Context) -> "Certificate | None":
+    """Returns what counts in the caller's certificate; None on a connection without TLS.
+
+    Raises:
+        ContractError: if it does not name its holder as it must.
+    """
+    found = context.auth_context().get("x509_pem_cert")
+    return _read(found[0]) if found else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(pem: bytes) -> "Certificate":
+    from hushgrad.wire import certificates  # a server without TLS starts without it
+
+    return certificates.read(pem)
+
+
 async def read_caller(caller: common_pb2.Caller, context: Context) -> Caller:
-    """Returns who calls, or ends the call when the message cannot say it."""
+    """Returns who calls, or ends the call: when the message cannot say it, or names somebody else than the certificate.
+
+    Nothing else of a message is looked at before this has returned.
+    """
+    certificate = certificate_of(context)
+    if certificate is not None and certificate.identity.name != caller.participant:
+        await context.abort(
+            grpc.StatusCode.PERMISSION_DENIED,
+            f"caller.participant must be {certificate.identity.name}, the name in the certificate, found "
+            f"{caller.participant[: names.MAX_NAME_LENGTH]!r}",
+        )
     if len(caller.terms_digest) != wire_header.DIGEST_BYTES:
         await refuse(
             context, f"caller.terms_digest must be {wire_header.DIGEST_BYTES} bytes, found {len(caller.terms_digest)}"
