@@ -16,7 +16,6 @@ from hushgrad.client.models import registry
 from hushgrad.wire import names
 from hushgrad.wire.errors import ContractError
 
-
 OWN_LOOP: Final = "own-loop"
 """The kind of a model that a loop of the user's trains: `hushgrad.client.connect` takes its arrays from the terms."""
 
@@ -37,6 +36,7 @@ class ModelConfig(_Section, frozen=True):
         padding: zeros around an image before the first convolution.
         image: its height and width.
         feature_map: what is computed of each record before training.
+        precision: in which gradients are clipped and summed.
     """
 
     kind: str
@@ -47,6 +47,7 @@ class ModelConfig(_Section, frozen=True):
     padding: int | None = None
     image: list[int] | None = None
     feature_map: Literal["oriented-gradients"] | None = None
+    precision: Literal["float64", "float32"] | None = None
 
     def options(self) -> dict[str, Any]:
         """Returns the options that were given, for `models.make`."""

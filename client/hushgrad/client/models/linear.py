@@ -11,8 +11,8 @@ and the sum of clipped gradients is X^T (c R) + (sum c) lambda W with c = min(1,
 Why a clipped gradient depends on its own record alone. Everything up to c R is computed row by row: `vecdot` makes one
 dot product per row, the rest is elementwise. Products of rows with several columns are matrix products of one fixed
 shape, (64, f) times (f, k), the last one padded with zero rows; that a row's bits do not depend on its place in it nor
-on the other rows is checked on this machine before it is used (`_fixed_shape_product_is_rowwise`), and where it is not
-so, each row is multiplied on its own.
+on the other rows is checked on this machine before it is used (`products`), and where it is not so, each row is
+multiplied on its own.
 
 Why kappa = 2^-48. With u = 2^-53, t^2 the first term and omega^2 the last, rounding changes the closed form by at most
 (fk + 2f + 2k + 32) u (t^2 + omega^2): dot products of f, k and fk terms in any order, and 2 t omega <= t^2 + omega^2
@@ -35,11 +35,11 @@ the same way. The choice depends on parameters and C only, so neighbouring data 
 | NaN or infinity in the parameters | every record counts as zero |
 """
 
-import functools
 from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+from hushgrad.client.models import products
 from hushgrad.client.models.base import ClippedSum, Floats, Labels, ModelError, Rows
 
 UNIT_ROUNDOFF: Final = 2.0**-53
@@ -47,7 +47,7 @@ CLIP_ERROR: Final = 2.0**-48
 CHUNK_EXAMPLES: Final = 2048
 """m of the error bound, not the number of rows in a product."""
 
-ROWS: Final = 64
+ROWS: Final = products.BLOCK
 """Rows of one matrix product; shorter ones are padded."""
 
 BLOCK_ROWS: Final = 4 * ROWS
@@ -114,7 +114,7 @@ def clipped_sum(
         zeroed = 0
         for start in range(0, len(features), BLOCK_ROWS):
             rows, row_labels = _padded(features[start : start + BLOCK_ROWS], labels[start : start + BLOCK_ROWS])
-            scores = _scores(rows, weights)
+            scores = products.rowwise(rows, weights)
             block_residuals = residuals(scores + bias, row_labels)
             used = min(BLOCK_ROWS, len(features) - start)
             total, bad = block_sum(rows, block_residuals, scores, used, clip_norm, l2, penalty, omega)
@@ -216,37 +216,3 @@ def _block_sum_in_full(
         added += 1
         total += gradient if norm <= clip_norm else (clip_norm / norm) * gradient
     return ClippedSum(total, used - added)
-
-
-def _scores(rows: Floats, weights: Floats) -> Floats:
-    """Returns rows @ weights, shape (n, k), each row computed as if it were alone."""
-    f, k = weights.shape
-    if k == 1:
-        return np.vecdot(rows, weights[:, 0])[:, np.newaxis]
-    if _fixed_shape_product_is_rowwise(f, k):
-        return (rows.reshape(-1, ROWS, f) @ weights).reshape(-1, k)
-    return (rows[:, np.newaxis, :] @ weights)[:, 0, :]
-
-
-@functools.lru_cache(maxsize=64)
-def _fixed_shape_product_is_rowwise(f: int, k: int) -> bool:
-    """Says whether, in a product (64, f) @ (f, k) on this machine, a row's bits depend on that row alone.
-
-    Rows travel through every place of the product, and neighbours change; the results must travel with them.
-    """
-    angles = np.arange(1.0, ROWS * f + 1.0)
-    rows, weights = np.sin(angles).reshape(ROWS, f), np.cos(np.arange(f * k) * 0.7).reshape(f, k)
-    expected = rows @ weights
-    turned = all(
-        np.array_equal(np.roll(rows, shift, axis=0) @ weights, np.roll(expected, shift, axis=0))
-        for shift in range(1, ROWS)
-    )
-    alone = all(
-        np.array_equal((np.arange(ROWS) == place)[:, np.newaxis] * rows @ weights, _only(expected, place))
-        for place in (0, 1, 3, 4, 7, ROWS - 1)
-    )
-    return turned and alone
-
-
-def _only(rows: Floats, place: int) -> Floats:
-    return np.where((np.arange(len(rows)) == place)[:, np.newaxis], rows, 0.0)

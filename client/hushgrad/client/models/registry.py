@@ -4,12 +4,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hushgrad.client.models.base import Model, ModelError
+from hushgrad.client.models.lenet import LeNet
 from hushgrad.client.models.logistic import Logistic
+from hushgrad.client.models.mlp import Mlp
 from hushgrad.client.models.softmax import Softmax
 
 OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "logistic": ("l2",),
-    "softmax": ("classes", "l2"),
+    "softmax": ("classes", "l2", "precision", "feature_map", "image"),
+    "mlp": ("classes", "hidden", "activation"),
+    "lenet": ("classes", "activation", "padding", "image"),
 }
 """The kinds, and which settings of [model] each takes beside `kind`."""
 
@@ -47,10 +51,22 @@ def make(kind: str, *, features: int, classes: int = 2, l2: float = 0.0, **optio
         raise ModelError(
             f'model "{kind}" has no {", ".join(unknown)}; beside its kind it takes {", ".join(OPTIONS[kind])}'
         )
+    for name in _REQUIRED.get(kind, ()):
+        if name not in given:
+            raise ModelError(f'model "{kind}" needs {name}; see docs/models.md')
     return _MAKERS[kind](features=features, **given)
+
+
+_REQUIRED: Final[dict[str, tuple[str, ...]]] = {
+    "mlp": ("hidden", "activation"),
+    "lenet": ("activation", "padding"),
+}
+"""What changes the model and has no usual value."""
 
 
 _MAKERS: Final[dict[str, Callable[..., Model]]] = {
     "logistic": Logistic,
     "softmax": Softmax,
+    "mlp": Mlp,
+    "lenet": LeNet,
 }
