@@ -106,8 +106,8 @@ def read(folder: Path) -> Snapshot:
     connection = store.connect(folder, read_only=True)
     try:
         found = _snapshot(connection)
-    except sqlite3.Error as error:
-        raise LedgerError(f"the ledger in {folder} cannot be read ({error}); restore it") from None
+    except (sqlite3.Error, UnicodeError) as error:
+        raise LedgerError(f"the ledger in {folder} cannot be read ({store.said(error)}); restore it") from None
     finally:
         connection.close()
     if not found.rows:
@@ -143,8 +143,8 @@ def verify(folder: Path) -> Snapshot:
 
         rows.verify(found.ledger_id, found.rows, payload_digest)
         store.check_outbox(connection)
-    except sqlite3.Error as error:
-        raise LedgerError(f"the ledger in {folder} cannot be read ({error}); restore it") from None
+    except (sqlite3.Error, UnicodeError) as error:
+        raise LedgerError(f"the ledger in {folder} cannot be read ({store.said(error)}); restore it") from None
     finally:
         connection.close()
     return found
@@ -181,8 +181,8 @@ class Ledger:
             self._read()
         except BaseException as error:
             self.close()
-            if isinstance(error, sqlite3.Error):
-                raise LedgerError(f"the ledger in {folder} cannot be read ({error}); restore it") from None
+            if isinstance(error, (sqlite3.Error, UnicodeError)):
+                raise LedgerError(f"the ledger in {folder} cannot be read ({store.said(error)}); restore it") from None
             raise
 
     def _read(self) -> None:
@@ -445,8 +445,8 @@ class Ledger:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            raise LedgerError(f"the ledger in {self.folder} cannot be read ({error}); restore it") from None
+        except (sqlite3.Error, UnicodeError) as error:
+            raise LedgerError(f"the ledger in {self.folder} cannot be read ({store.said(error)}); restore it") from None
 
     def _usable(self) -> None:
         if self._broken is not None:
@@ -471,5 +471,5 @@ class Ledger:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             self._break(str(error))

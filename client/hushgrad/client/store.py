@@ -75,6 +75,11 @@ _ENTRY_COLUMNS = "sequence, terms_digest, round, state, reason, included_in, ser
 """What an entry's checksum covers; its payload is covered by the digest in the ledger."""
 
 
+def said(error: Exception) -> str:
+    """Returns what an error of SQLite says, in one line; it may quote the whole schema."""
+    return " ".join(str(error).split())[:200]
+
+
 def checksum(*fields: object) -> int:
     """Returns the checksum of a row, below 2**62."""
     # ascii() says type and value, and says the same in every version of Python.
@@ -209,9 +214,9 @@ def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
         except BaseException:
             connection.close()
             raise
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         raise LedgerError(
-            f"{path} cannot be read as a ledger ({error}); name the right state folder, or restore it"
+            f"{path} cannot be read as a ledger ({said(error)}); name the right state folder, or restore it"
         ) from None
     return connection
 

@@ -101,7 +101,7 @@ def backup(folder: StateFolder, target: Path) -> Backup:
         return found
     except OSError as error:
         raise InputError(f"the backup in {target} cannot be written: {error.strerror or error}") from error
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         raise StoreError(f"the state in {folder.root} cannot be copied: {error}") from error
     finally:
         source.close()
@@ -225,7 +225,7 @@ def _verified(copy: StateFolder, path: Path) -> Backup:
                 raise StoreError(f"{sealed} does not have the digest of its receipt; make the backup anew")
         digest = database_module.terms_digest_of(database).hex()
         return Backup(snapshot.version, updates, database.server_epoch(), digest)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         raise StoreError(f"{path} is damaged: {error}; use another backup") from error
     finally:
         database.close()

@@ -77,8 +77,8 @@ class Database:
             raise InputError(f"{path} is empty; restore it from a backup, or make a new state in another folder")
         try:
             connection = layout.connect(path, read_only=read_only)
-        except sqlite3.Error as error:
-            raise InputError(f"{path} cannot be opened as a server's database: {error}") from error
+        except (sqlite3.Error, UnicodeError) as error:
+            raise InputError(f"{path} cannot be opened as a server's database: {layout.said(error)}") from error
         return cls(folder, connection)
 
     @classmethod
@@ -393,9 +393,9 @@ class Database:
     def _reading(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             raise StoreError(
-                f"{self._folder.database} cannot be read: {error}; restore the state from a backup"
+                f"{self._folder.database} cannot be read: {layout.said(error)}; restore the state from a backup"
             ) from error
 
 

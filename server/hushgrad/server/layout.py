@@ -96,6 +96,11 @@ def checksum(table: str, *fields: Any) -> int:
     return int.from_bytes(digest, "big") >> 2
 
 
+def said(error: Exception) -> str:
+    """Returns what an error of SQLite says, in one line; it may quote the whole schema."""
+    return " ".join(str(error).split())[:200]
+
+
 def verified(table: str, row: Sequence[Any]) -> Sequence[Any]:
     """Returns the fields of a row that was read with its checksum as the last one.
 
