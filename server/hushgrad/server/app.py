@@ -188,6 +188,7 @@ class _Server:
             since_first_start=max(0.0, time.time() - first_start),
             backup_version=backup.noted_version(self._folder) if self._config.backups else None,
             content=ContentCheck(terms, self._config.improbable_updates),
+            restore_wait_seconds=self._config.restore_wait_seconds,
         )
         keep_versions = 0 if self._config.keep_sealed else self._config.keep_versions
         self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail)
@@ -207,9 +208,10 @@ class _Server:
         )
         server = grpc.aio.server(
             options=(*CHANNEL_OPTIONS, *channel_options(limits)),
+            # The door first: who may not call costs nothing, not even the reading of a request.
             interceptors=[
-                Limiting(limiter, lambda: self._publisher.state),
                 *([self._door.access] if self._door else []),
+                Limiting(limiter, lambda: self._publisher.state),
             ],
         )
         terms_pb2_grpc.add_TermsServiceServicer_to_server(

@@ -66,19 +66,29 @@ def run(config_path: Path, state: Path | None, listen: str | None, terms_path: P
 
 @group.command()
 @click.argument("address")
+@click.option("--tls-ca", envvar="HUSHGRAD_TLS_CA", type=click.Path(path_type=Path), help="Whom to believe, PEM.")
+@click.option("--tls-certificate", envvar="HUSHGRAD_TLS_CERTIFICATE", type=click.Path(path_type=Path), help="Own, PEM.")
+@click.option("--tls-key", envvar="HUSHGRAD_TLS_KEY", type=click.Path(path_type=Path), help="Its key, PEM.")
 @_JSON
-def status(address: str, as_json: bool) -> None:
-    """Tell how the federation at ADDRESS (host:port) is doing."""
+def status(
+    address: str, tls_ca: Path | None, tls_certificate: Path | None, tls_key: Path | None, as_json: bool
+) -> None:
+    """Tell how the federation at ADDRESS (host:port) is doing.
+
+    With TLS: with the certificate of an operator, an evaluator or a participant. Plain text is spoken to this machine
+    only, such as to admin_listen.
+    """
     import grpc
-    from hushgrad.server import config
+    from hushgrad.server import asking
     from hushgrad.server.plain_status import plain_status, state_name
     from hushgrad.v1 import status_pb2, status_pb2_grpc
 
-    config.split_address(address)
-    with grpc.insecure_channel(address) as channel:
+    with asking.channel(address, ca=tls_ca, certificate=tls_certificate, key=tls_key) as channel:
         try:
             answer = status_pb2_grpc.StatusServiceStub(channel).GetStatus(status_pb2.GetStatusRequest(), timeout=5)
         except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+                raise InputError(error.details()) from error
             raise UnreachableError(f"no server answers at {address} ({error.code().name})") from error
     if as_json:
         click.echo(json.dumps(plain_status(answer)))

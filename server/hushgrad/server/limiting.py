@@ -38,7 +38,7 @@ def name_in(request: Any) -> str:
 
 
 class Limiting(grpc.aio.ServerInterceptor):
-    """Put it before all other interceptors.
+    """Put it before all other interceptors but the door (`access`), which reads nothing.
 
     A request is read as a stream of one message: gRPC would else read all of it, however slowly it comes, before
     anything of ours runs. What is sent on the wire is the same.
