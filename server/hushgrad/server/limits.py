@@ -166,9 +166,15 @@ class Limiter:
 
     def is_free(self, who: str | None, kind: Kind, now: float) -> bool:
         """Says whether one more call of a kind may be open; None: of somebody who has no certificate."""
-        if self._open.get(kind, 0) >= self.config.of_all(kind):
-            return False
-        return who is None or self._account(who, now).open.get(kind, 0) < self.config.of_each(kind)
+        return not self.is_full(kind) and (who is None or not self.is_full_of(who, kind, now))
+
+    def is_full(self, kind: Kind) -> bool:
+        """Says whether as many calls of a kind are open as may be altogether."""
+        return self._open.get(kind, 0) >= self.config.of_all(kind)
+
+    def is_full_of(self, who: str, kind: Kind, now: float) -> bool:
+        """Says whether somebody has as many calls of a kind open as anybody may."""
+        return self._account(who, now).open.get(kind, 0) >= self.config.of_each(kind)
 
     @contextlib.contextmanager
     def opened(self, who: str | None, kind: Kind, now: float) -> Iterator[None]:

@@ -6,6 +6,7 @@ protocol decision; uploads are held to their limits here, other calls in `limiti
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Final
 
 import google_crc32c
@@ -25,7 +26,16 @@ from hushgrad.wire import header as wire_header
 from hushgrad.wire.terms import Terms
 
 _RETRY_SECONDS: Final = 0.5
+_SILENT_SECONDS: Final = 5.0
 _HASH_OFF_LOOP_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A stream that waits for its sender: until when at most, and since when."""
+
+    timeout: asyncio.Timeout
+    since: float
 
 
 class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
@@ -43,7 +53,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         self._gate = gate
         self._limiter = limiter
         self._time = asyncio.get_running_loop().time
-        self._waiting: dict[Upload, asyncio.Timeout] = {}
+        self._waiting: dict[Upload, _Wait] = {}
 
     async def SubmitUpdate(  # noqa: N802
         self, request: updates_pb2.SubmitUpdateRequest, context: Context
@@ -129,16 +139,33 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         return updates_pb2.UploadUpdateResponse(result=self._answer(outcome))
 
     def _make_way(self, caller: Caller, digest: bytes, who: str) -> bool:
-        """Says whether a stream may begin. One of the same upload that still waits gives way.
+        """Says whether a stream may begin; where it must, another one that waits for its sender gives way.
 
-        Its sender has begun anew, and may have lost the connection under it long before this side will notice.
+        One of the same upload always does: its sender has begun anew, and may have lost the connection under it long
+        before this side will notice. When all places are taken, the stream that has been silent longest does, so that
+        silence can keep nobody out. What has arrived of it stays in the spool.
         """
-        upload = self._spool.find(caller.participant, digest)
-        if upload is not None and upload in self._waiting and self._host.check(caller).answer is Answer.ACCEPTED:
-            upload.stream += 1
-            self._waiting[upload].reschedule(self._time())
+        same = self._spool.find(caller.participant, digest)
+        if same is not None and same in self._waiting and self._host.check(caller).answer is Answer.ACCEPTED:
+            self._displace(same)
             return True
-        return self._limiter.is_free(who, "upload", self._time())
+        now = self._time()
+        if self._limiter.is_free(who, "upload", now):
+            return True
+        is_own = self._limiter.is_full_of(who, "upload", now)
+        silent = [
+            (wait.since, upload)
+            for upload, wait in self._waiting.items()
+            if wait.since <= now - _SILENT_SECONDS and (upload.key[0] == caller.participant or not is_own)
+        ]
+        if not silent:
+            return False
+        self._displace(min(silent, key=lambda pair: pair[0])[1])
+        return True
+
+    def _displace(self, upload: Upload) -> None:
+        upload.stream += 1
+        self._waiting.pop(upload).timeout.reschedule(self._time())
 
     def _look(self, header: bytes, payload: bytes) -> tuple[bytes, Measures | None]:
         """Returns the digest, and what the payload measures if it has the right size. Slow for large ones."""
@@ -251,11 +278,11 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
     ) -> updates_pb2.UploadUpdateRequest | None:
         try:
             async with asyncio.timeout(max(patience, 0.0)) as timeout:
-                self._waiting[upload] = timeout
+                wait = self._waiting[upload] = _Wait(timeout, self._time())
                 try:
                     return await anext(messages, None)
                 finally:
-                    if self._waiting.get(upload) is timeout:
+                    if self._waiting.get(upload) is wait:
                         del self._waiting[upload]
         except TimeoutError:
             if upload.stream != stream:
@@ -268,7 +295,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
             raise
 
     async def _overtaken(self, context: Context) -> None:
-        await context.abort(grpc.StatusCode.ABORTED, "a newer stream of this upload has taken over")
+        await context.abort(grpc.StatusCode.ABORTED, "a newer stream has taken the place of this one; ask GetUpload")
 
     async def _unwritable(self, error: OSError, context: Context) -> None:
         await context.abort(grpc.StatusCode.UNAVAILABLE, f"the spool cannot be used: {error.strerror}; try again later")
