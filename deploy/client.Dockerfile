@@ -17,17 +17,17 @@ LABEL org.opencontainers.image.title=hushgrad-client \
     org.opencontainers.image.version=${VERSION} \
     org.opencontainers.image.licenses=Apache-2.0
 RUN useradd --uid 10001 --no-create-home hushgrad \
-    && install --directory --owner=hushgrad --group=hushgrad /state /federation
+    && install --directory --owner=hushgrad --group=hushgrad /state
 COPY --from=build /opt/hushgrad /opt/hushgrad
-ENV PATH=/opt/hushgrad/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 \
-    HUSHGRAD_STATE=/state HUSHGRAD_HOME=/state/home
+ENV PATH=/opt/hushgrad/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HUSHGRAD_HOME=/state/home
 USER 10001
-WORKDIR /federation
-# The ledger and the sealed updates. Never restore it from a backup, and never run two containers on one.
+WORKDIR /state
+# What `enroll BUNDLE --folder /state/member` makes: key, certificate, configuration and ledger; then the sealed updates.
+# Never restore it from a backup, and never run two containers on one.
 VOLUME /state
 # Nobody calls a client, so there is no port to ask. Its ledger must be there and readable; a client that cannot go on
 # ends with an exit code that says why.
 HEALTHCHECK --interval=60s --timeout=10s --start-period=60s --retries=3 \
-    CMD ["hushgrad-client", "status", "--config", "/federation/client.toml"]
+    CMD ["hushgrad-client", "status", "--config", "/state/member/client.toml"]
 ENTRYPOINT ["hushgrad-client"]
-CMD ["run", "--config", "/federation/client.toml", "--log-format", "json"]
+CMD ["run", "--config", "/state/member/client.toml", "--log-format", "json"]

@@ -15,14 +15,14 @@ LABEL org.opencontainers.image.title=hushgrad-evaluator \
     org.opencontainers.image.version=${VERSION} \
     org.opencontainers.image.licenses=Apache-2.0
 RUN useradd --uid 10001 --no-create-home hushgrad \
-    && install --directory --owner=hushgrad --group=hushgrad /state /federation
+    && install --directory --owner=hushgrad --group=hushgrad /state
 COPY --from=build /opt/hushgrad /opt/hushgrad
 ENV PATH=/opt/hushgrad/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001
-WORKDIR /federation
-# The curve.
+WORKDIR /state
+# What `enroll BUNDLE --folder /state/member` makes: key, certificate and configuration; then the curve.
 VOLUME /state
 # Nobody calls an evaluator. It has something to show from the first version on, which is the model everybody began with.
 HEALTHCHECK --interval=60s --timeout=5s --start-period=60s --retries=3 CMD ["test", "-s", "/state/curve.csv"]
 ENTRYPOINT ["hushgrad-client"]
-CMD ["evaluate", "--config", "/federation/evaluator.toml", "--output", "/state/curve.csv", "--log-format", "json"]
+CMD ["evaluate", "--config", "/state/member/evaluator.toml", "--output", "/state/curve.csv", "--log-format", "json"]

@@ -20,7 +20,8 @@ COPY --from=build /opt/hushgrad /opt/hushgrad
 ENV PATH=/opt/hushgrad/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001
 WORKDIR /federation
-# Receipts, checkpoints and published models. The one place that is written to; the root may be read-only.
+# Receipts, checkpoints and published models. The root may be read-only; /federation, with the configuration, must be
+# writable where the server signs certificates with an authority in it.
 VOLUME /state
 EXPOSE 7443
 # Asks the listener for people at this machine: the other one wants a certificate. server.toml must say admin_listen.
