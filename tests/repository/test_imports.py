@@ -5,6 +5,7 @@ each other: what they share is the contract. Nothing imports experiments or the 
 """
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ SOURCE_ROOTS = {
 }
 # Generators whose output an attacker can predict or repeat, and frameworks that bring one along.
 FORBIDDEN_AT_THE_DATA = ("numpy.random", "random", "torch", "jax", "ray", "scipy.stats")
+TORCH_ADAPTER = ("torch_layers.py", "torch_module.py")
 
 
 def package_files(package: str) -> list[Path]:
@@ -120,8 +122,17 @@ def test_the_data_side_uses_no_predictable_generator():
         (str(path.relative_to(ROOT)), module)
         for path in package_files("client")
         for module in uses_of(path.read_text(), FORBIDDEN_AT_THE_DATA)
+        if not (module == "torch" and path.name in TORCH_ADAPTER)
     }
     assert wrong == set()
+
+
+def test_the_adapter_of_pytorch_takes_random_numbers_for_initial_parameters_only():
+    for name in TORCH_ADAPTER:
+        source = (ROOT / "client" / "hushgrad" / "client" / "models" / name).read_text()
+        found = set(re.findall(r"\w*(?:rand|normal_|uniform_|bernoulli|multinomial|seed|Generator)\w*", source))
+        assert found <= {"random", "manual_seed", "seed", "rand", "randomly"}, name
+        assert source.count("torch.random.") == source.count("manual_seed(") == (name == "torch_module.py")
 
 
 @pytest.mark.parametrize(

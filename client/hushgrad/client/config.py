@@ -37,6 +37,8 @@ class ModelConfig(_Section, frozen=True):
         image: its height and width.
         feature_map: what is computed of each record before training.
         precision: in which gradients are clipped and summed.
+        factory: "package.module:factory", what makes a PyTorch module.
+        device: where PyTorch computes.
     """
 
     kind: str
@@ -47,6 +49,8 @@ class ModelConfig(_Section, frozen=True):
     padding: int | None = None
     image: list[int] | None = None
     feature_map: Literal["oriented-gradients"] | None = None
+    factory: str | None = None
+    device: str | None = None
     precision: Literal["float64", "float32"] | None = None
 
     def options(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "softmax": ("classes", "l2", "precision", "feature_map", "image"),
     "mlp": ("classes", "hidden", "activation"),
     "lenet": ("classes", "activation", "padding", "image"),
+    "torch": ("classes", "factory", "device"),
 }
 """The kinds, and which settings of [model] each takes beside `kind`."""
 
@@ -60,8 +61,19 @@ def make(kind: str, *, features: int, classes: int = 2, l2: float = 0.0, **optio
 _REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     "mlp": ("hidden", "activation"),
     "lenet": ("activation", "padding"),
+    "torch": ("factory",),
 }
 """What changes the model and has no usual value."""
+
+
+def _torch(*, features: int, classes: int, factory: str, device: str = "cpu") -> Model:
+    try:
+        from hushgrad.client.models import torch_module  # takes a second, and few have it
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "torch":
+            raise
+        raise ModelError("model \"torch\" needs PyTorch: pip install 'hushgrad[torch]'") from None
+    return torch_module.from_path(factory, features=features, classes=classes, device=device)
 
 
 _MAKERS: Final[dict[str, Callable[..., Model]]] = {
@@ -69,4 +81,5 @@ _MAKERS: Final[dict[str, Callable[..., Model]]] = {
     "softmax": Softmax,
     "mlp": Mlp,
     "lenet": LeNet,
+    "torch": _torch,
 }
