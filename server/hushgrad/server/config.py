@@ -37,6 +37,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         keep_sealed: also keep the sealed bytes of every update; then all versions are kept.
         backups: whether `hushgrad-server backup` is run regularly. Clients then keep their sealed updates until a
             verified backup holds them; without it, until a checkpoint does.
+        restore_wait_seconds: after a restore, how long to wait for every participant to say what it still holds, before
+            versions are made without those that have not come back.
         keep_versions: how many published versions stay available; 0 for all.
         heartbeat_seconds: how often an idle watch hears from the server.
         drain_seconds: how long calls in progress may take when the server stops.
@@ -55,6 +57,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: str = "server"
     keep_sealed: bool = False
     backups: bool = False
+    restore_wait_seconds: float = 120.0
     keep_versions: int = 100
     heartbeat_seconds: float = 5.0
     drain_seconds: float = 5.0
@@ -102,6 +105,10 @@ def _check(config: ServerConfig, path: Path) -> None:
         )
     if config.tls is not None and config.insecure_plaintext_to_anyone:
         raise InputError(f"configuration {path}: [tls] and insecure_plaintext_to_anyone exclude each other")
+    if not 0 <= config.restore_wait_seconds < float("inf"):
+        raise InputError(
+            f"configuration {path}: restore_wait_seconds must be >= 0 and finite, found {config.restore_wait_seconds}"
+        )
     if config.keep_versions < 0:
         raise InputError(f"configuration {path}: keep_versions must be >= 0, found {config.keep_versions}")
     if not 0.05 <= config.heartbeat_seconds <= 3600:

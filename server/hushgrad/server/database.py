@@ -7,6 +7,7 @@ verified by SHA-256 when read, and every row by its checksum, see `layout`.
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,7 @@ from hushgrad.server.records import (
     Receipt,
     Record,
     Snapshot,
+    owes_a_report,
     remembered_from,
 )
 from hushgrad.wire import grid
@@ -137,7 +139,7 @@ class Database:
             layout.check(self._connection, self._folder.database, whole=whole)
 
     def raise_epoch(self, epoch: int, *, first_session: int) -> None:
-        """Makes this the state of a new epoch, in which every participant has to join again.
+        """Makes this the state of a new epoch, in which every participant has to join again and say what it holds.
 
         Args:
             first_session: larger than every session given before.
@@ -145,7 +147,8 @@ class Database:
         self._connection.execute(rows.PUT_META, ("server_epoch", epoch))
         for record in self._participants():
             session = max(record.session, first_session)
-            self.write([dataclasses.replace(record, session=session, joins=())])
+            must_report = record.must_report or owes_a_report(record)
+            self.write([dataclasses.replace(record, session=session, joins=(), must_report=must_report)])
 
     # Writing, inside a transaction
 
@@ -228,10 +231,18 @@ class Database:
         ).fetchone()
         if oldest is None:
             return []
-        bounds = "version > 0 AND version < ? AND (model IS NOT NULL OR file IS NOT NULL)"
-        dropped = self._connection.execute(f"SELECT version, file FROM versions WHERE {bounds}", oldest).fetchall()
-        self._connection.executemany(rows.DROP_VERSION, [(version,) for version, _ in dropped])
-        return [self._folder.arrays / file for _, file in dropped if file]
+        below = self._connection.execute(
+            f"{rows.GET_VERSIONS} WHERE version > 0 AND version < ? ORDER BY version DESC", oldest
+        )
+        # The newest ones are kept, without a gap: this looks no further than it drops.
+        kept = itertools.takewhile(lambda row: row[3] is not None or row[4], below)
+        dropped = [layout.verified("versions", row) for row in kept]
+        below.close()
+        for version, previous, sha256, *_ in dropped:
+            # Not an UPDATE: after that SQLite would keep the pages of the models, nearly empty, for ever.
+            self._connection.execute(rows.DROP_VERSION, (version,))
+            self._connection.execute(rows.PUT_VERSION, (version, previous, sha256, None, None))
+        return [self._folder.arrays / file for _, _, _, file, _ in dropped if file]
 
     def _sync_sealed(self) -> None:
         for path in self._unsynced:

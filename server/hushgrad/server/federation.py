@@ -11,7 +11,7 @@ durable before it leaves. The owner (a server, a simulator, a sweep) after each 
 Records and checkpoints must become durable in the order in which they were returned.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hushgrad.server import admission, aggregation
@@ -23,6 +23,7 @@ from hushgrad.server.content import ContentCheck, Finding, Measures
 from hushgrad.server.membership import Membership, Participation, Refusal
 from hushgrad.server.participant import Participant
 from hushgrad.server.records import (
+    MAX_REPORTS,
     Answer,
     Archive,
     Caller,
@@ -103,6 +104,7 @@ class Federation:
         since_first_start: float = 0.0,
         backup_version: int | None = None,
         content: ContentCheck | None = None,
+        restore_wait_seconds: float = 0.0,
     ) -> None:
         """Begins from a snapshot.
 
@@ -115,6 +117,8 @@ class Federation:
             since_first_start: seconds since a server first started on this state.
             backup_version: the version of the last verified backup; None when no backups are kept.
             content: says which updates no honest participant can have made; None: nobody asks.
+            restore_wait_seconds: how long a restored server waits for everybody to say what they hold, before it makes
+                the first version after the backup without them.
         """
         self._content = content
         self.terms = terms
@@ -149,6 +153,7 @@ class Federation:
             newest=snapshot.version,
             now=now,
             since_first_start=since_first_start,
+            restore_wait_seconds=restore_wait_seconds,
         )
         self._remembered_from = self._first_remembered(snapshot.version)
         self._folded: list[tuple[str, int]] = []
@@ -238,7 +243,11 @@ class Federation:
         return self._answered(found, False)
 
     def report(
-        self, caller: Caller, reports: Iterable[tuple[int, str, bytes]], held_range: range = range(0)
+        self,
+        caller: Caller,
+        reports: Sequence[tuple[int, str, bytes]],
+        held_range: range | None = None,
+        now: float = 0.0,
     ) -> Outcome:
         """Takes a participant's word on rounds: (round, "skipped" | "void" | "held", digest when held).
 
@@ -246,7 +255,8 @@ class Federation:
 
         Args:
             held_range: rounds of which `reports` names all that are held; the others can never be sent again, and those
-                owed or wanted become LOST.
+                owed or wanted become LOST. None: nothing is said about the others.
+            now: with held_range, the time.
         """
         participant = self._called(caller)
         if isinstance(participant, Outcome):
@@ -268,17 +278,24 @@ class Federation:
                 return self._contradiction(participant, round_, "is reported skipped, but a sealed update was received")
             elif self._can_settle(participant, round_, known, fate):
                 changes.setdefault(round_, _settled(participant.name, round_, known, fate))
-        for round_ in sorted({*participant.open_rounds(held_range.stop), *participant.wanted}):
-            if round_ in held_range and round_ not in held and round_ not in changes:
+        told = held_range if held_range is not None else range(0)
+        for round_ in sorted({*participant.open_rounds(told.stop), *participant.wanted}):
+            if round_ in told and round_ not in held and round_ not in changes:
                 changes[round_] = _settled(participant.name, round_, participant.receipts.get(round_), "lost")
         for receipt in changes.values():
             self._membership.put(participant, receipt)
+        records: list[Record] = list(changes.values())
+        if held_range is not None:
+            self._membership.expect(participant, wanted)
+            if participant.must_report and len(reports) < MAX_REPORTS:
+                self._membership.heard(participant, now)
+                records.append(participant.record())
         outcome = self._answered(participant, False)
         view = self.view(participant)
         listed = tuple(sorted(wanted.union(view.wanted_rounds)))
         return Outcome(
             outcome.answer,
-            records=tuple(changes.values()),
+            records=tuple(records),
             participation=Participation(view.state, view.entry_round, view.exit_round, listed, view.suspensions),
             watermark=outcome.watermark,
         )
@@ -380,8 +397,9 @@ class Federation:
 
     def tick(self, now: float) -> tuple[Record, ...]:
         """Suspends stragglers; returns the records that must be durable before anything rests on them."""
+        given_up = {participant.name for participant in self._membership.stop_collecting(now)}
         skipped = self._membership.tick(now)
-        names = sorted({receipt.participant for receipt in skipped})
+        names = sorted({receipt.participant for receipt in skipped} | given_up)
         return (*skipped, *(self._membership.participants[name].record() for name in names))
 
     # Parts of the above

@@ -73,9 +73,9 @@ class Host:
         """Tells the caller how it is seen."""
         return await self._changed(self.federation.participation(caller))
 
-    async def report(self, caller: Caller, reports: list[tuple[int, str, bytes]], held_range: range) -> Outcome:
+    async def report(self, caller: Caller, reports: list[tuple[int, str, bytes]], held_range: range | None) -> Outcome:
         """Takes a participant's word on rounds, durably."""
-        outcome = self.federation.report(caller, reports, held_range)
+        outcome = self.federation.report(caller, reports, held_range, self._loop.time())
         lost = [
             one.round for one in outcome.records if isinstance(one, Receipt) and one.disposition is Disposition.LOST
         ]
@@ -175,9 +175,11 @@ class Host:
         records = self.federation.tick(self._loop.time())
         if records:
             self._store.write(records)
+            late = {record.participant for record in records if isinstance(record, Receipt)}
             for record in records:
                 if not isinstance(record, Receipt):
-                    self._log.warning("suspended", participant=record.name, suspensions=record.suspensions)
+                    what = "suspended" if record.name in late else "not_heard_since_restore"
+                    self._log.warning(what, participant=record.name, suspensions=record.suspensions)
         self._advance()
         self._set_timer()
 

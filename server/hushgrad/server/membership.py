@@ -55,6 +55,7 @@ class Membership:
         newest: int,
         now: float,
         since_first_start: float,
+        restore_wait_seconds: float = 0.0,
     ) -> None:
         self._terms = terms
         self._terms_digest = terms_digest
@@ -65,6 +66,7 @@ class Membership:
         self._majority_from = (
             now - since_first_start + terms.start_timeout_seconds if terms.start_timeout_seconds > 0 else math.inf
         )
+        self._collects_until = now + restore_wait_seconds
         self._blockers: set[str] = set()
         self._enough_since: float | None = None
         self._look_at_all(now)
@@ -95,8 +97,17 @@ class Membership:
     def is_ready(self) -> bool:
         """Whether the next version can be frozen now."""
         return (
-            not self.has_ended and self.frozen == self.newest and not self._blockers and self._enough_since is not None
+            not self.has_ended
+            and self.frozen == self.newest
+            and not self._blockers
+            and self._enough_since is not None
+            and not self.unheard
         )
+
+    @property
+    def unheard(self) -> list[str]:
+        """Names of those who have not said yet what they hold since the server was restored."""
+        return [name for name, participant in sorted(self.participants.items()) if participant.must_report]
 
     def freeze(self) -> int:
         """Fixes the set of the next version and returns its number. Call it only when `is_ready`."""
@@ -208,6 +219,17 @@ class Membership:
         if participant.name in self._blockers:
             self._look_at(participant)
 
+    def expect(self, participant: Participant, rounds: Iterable[int]) -> None:
+        """Waits for rounds whose sealed bytes a participant holds, also where it does not owe them."""
+        participant.expected.update(rounds)
+        self._look_at(participant)
+
+    def heard(self, participant: Participant, now: float) -> None:
+        """Notes that a participant has said everything that it holds since the server was restored."""
+        participant.must_report = False
+        if not self.unheard:
+            self._published_at = now  # whoever is owed a version now begins to be waited for
+
     # Time
 
     def chunk_arrived(self, participant: Participant, now: float) -> None:
@@ -218,6 +240,8 @@ class Membership:
         """Returns when `tick` has something to do if nothing happens before; infinity when never."""
         if self.has_ended or self.frozen > self.newest:
             return math.inf
+        if self.unheard:
+            return self._collects_until
         deadlines = [self._deadline(self.participants[name]) for name in self._blockers]
         if self._enough_since is None:
             deadlines = [self._majority_from] if self.newest == 0 and self._is_majority_of_all() else []
@@ -228,6 +252,8 @@ class Membership:
 
         Each receipt's participant has to be made durable with it.
         """
+        if self.unheard:
+            return []
         self._look_at_quorum(now)
         if self.has_ended or self.frozen > self.newest or self._enough_since is None:
             return []
@@ -239,17 +265,29 @@ class Membership:
             self._look_at_quorum(now)
         return skipped
 
+    def stop_collecting(self, now: float) -> list[Participant]:
+        """Waits no longer for what others hold, when the time for that is over; returns whom it gave up."""
+        unheard = [self.participants[name] for name in self.unheard] if now >= self._collects_until else []
+        for participant in unheard:
+            self.heard(participant, now)
+        return unheard
+
     def waiting_for(self) -> str:
         """Returns one sentence: what the next version waits for. Empty when the federation has ended."""
         if self.has_ended:
             return ""
         version = self.next_version
+        if unheard := self.unheard:
+            return (
+                f"version {version} waits until {_listed(unheard)} {'say' if len(unheard) > 1 else 'says'} what "
+                f"{'they hold' if len(unheard) > 1 else 'it holds'}, because the server was restored"
+            )
         if self._enough_since is None:
             return self._waiting_for_participants(version)
         missing = [
             f"round {round_} of {name}"
             for name in sorted(self._blockers)
-            for round_ in self.participants[name].open_rounds(version)
+            for round_ in sorted({*self.participants[name].open_rounds(version), *self._expected(name, version)})
         ]
         if missing:
             return f"version {version} waits for {_listed(missing)}"
@@ -272,6 +310,9 @@ class Membership:
             f"suspended: {_listed(absent)}"
         )
 
+    def _expected(self, name: str, version: int) -> list[int]:
+        return [round_ for round_ in self.participants[name].expected if round_ < version]
+
     def _deadline(self, participant: Participant) -> float:
         wait = self._terms.straggler_timeout_seconds * 2.0 ** min(participant.suspensions, _MAX_DOUBLINGS)
         since = max(
@@ -285,6 +326,11 @@ class Membership:
     def _suspend(self, participant: Participant) -> list[Receipt]:
         version = self.next_version
         skipped = []
+        participant.expected.clear()
+        if not participant.owes_below(version):
+            # Nothing that it owes is late: only what it holds of rounds that a restored server does not know of.
+            self._look_at(participant)
+            return []
         for round_ in participant.open_rounds(version):
             known = participant.receipts.get(round_, Receipt(participant.name, round_))
             receipt = Receipt(

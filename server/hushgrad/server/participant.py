@@ -80,6 +80,8 @@ class Participant:
         receipts: by round; complete for all rounds that memory covers.
         rows: the receipts in `receipts` by ledger sequence.
         wanted: the rounds whose sealed bytes the server wants again.
+        expected: the rounds that it holds, has reported so, and the server takes: waited for like owed ones.
+        must_report: the server was restored, and it has not said yet what it holds.
         reopened: rounds whose update may have been promised for an earlier version than the one that holds it, because
             the server restarted in between.
         forgotten_sequence: the highest ledger row among the receipts that memory does not hold.
@@ -98,6 +100,8 @@ class Participant:
     rows: dict[int, Receipt] = field(default_factory=dict)
     wanted: set[int] = field(default_factory=set)
     reopened: set[int] = field(default_factory=set)
+    expected: set[int] = field(default_factory=set)
+    must_report: bool = False
     forgotten_sequence: int = 0
     sequence: int = 0
     head: bytes = b""
@@ -136,8 +140,10 @@ class Participant:
         return any(interval.is_open(round_) for interval in self.intervals)
 
     def owes_below(self, end: int) -> bool:
-        """Whether an owed round below `end` has no disposition."""
-        return any(interval.below < min(interval.exit, end) for interval in self.intervals)
+        """Whether an owed round below `end` has no disposition, or an expected one has not come."""
+        return any(interval.below < min(interval.exit, end) for interval in self.intervals) or any(
+            round_ < end for round_ in self.expected
+        )
 
     def open_rounds(self, end: int) -> list[int]:
         """Returns the owed rounds below `end` that have no disposition, in order."""
@@ -189,6 +195,7 @@ class Participant:
         self._count(receipt, 1)
         self.remember(receipt)
         if receipt.disposition is not None:
+            self.expected.discard(receipt.round)
             for interval in self.intervals:
                 interval.settle(receipt.round)
 
@@ -263,6 +270,7 @@ class Participant:
             ),
             suspensions=self.suspensions,
             duplicates=self.duplicates,
+            must_report=self.must_report,
         )
 
 
@@ -291,6 +299,7 @@ def restore(
         lost=history.lost,
         flagged=history.flagged,
         rounds_received=history.rounds_received,
+        must_report=record.must_report,
     )
     for receipt in receipts:
         participant.remember(receipt)

@@ -6,10 +6,13 @@ Knows neither how they are decided nor how they are kept.
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+MAX_REPORTS: Final = 1000
+"""So many rounds at most are reported in one call; one with fewer is the last of a series."""
 
 
 class Answer(enum.IntEnum):
@@ -108,6 +111,8 @@ class ParticipantRecord:
         intervals: (entry, exit) of the owed rounds that are not settled, and of the latest start; exit is None while
             every round up to the final version is owed.
         duplicates: repeats of updates seen, as of the last checkpoint.
+        must_report: the server was restored, and it has not said yet what it holds; no version is made until it has, or
+            the wait is over.
     """
 
     name: str
@@ -117,6 +122,7 @@ class ParticipantRecord:
     intervals: tuple[tuple[int, int | None], ...]
     suspensions: int
     duplicates: int
+    must_report: bool = False
 
 
 Record = Receipt | ParticipantRecord
@@ -177,6 +183,11 @@ def remembered_from(version: int, *, window: int, publish_every: int) -> int:
     queued behind it is durable, so that a look-up in the store never misses a row that is still on its way.
     """
     return version - window - 2 * publish_every
+
+
+def owes_a_report(record: ParticipantRecord) -> bool:
+    """Whether a restored server waits for what this participant may hold: one that has left is not coming back."""
+    return record.state is not State.LEFT
 
 
 class Archive(Protocol):

@@ -36,10 +36,7 @@ PUT_VERSION: Final = """
 INSERT INTO versions (version, previous, sha256, file, model, checksum)
 VALUES (?1, ?2, ?3, ?4, ?5, row_checksum('versions', ?1, ?2, ?3, ?4, ?5 IS NOT NULL))
 """
-DROP_VERSION: Final = """
-UPDATE versions SET model = NULL, file = NULL, checksum = row_checksum('versions', version, previous, sha256, NULL, 0)
-WHERE version = ?
-"""
+DROP_VERSION: Final = "DELETE FROM versions WHERE version = ?"
 INCLUDE: Final = """
 UPDATE receipts SET included_in = ?1, checksum = row_checksum(
     'receipts', participant, round, digest, sequence, previous_head, head, disposition, reason, ?1)
@@ -90,6 +87,7 @@ def participant_to_json(record: ParticipantRecord) -> str:
             "intervals": record.intervals,
             "suspensions": record.suspensions,
             "duplicates": record.duplicates,
+            "must_report": record.must_report,
         }
     )
 
@@ -115,4 +113,5 @@ def participant_from_json(body: str) -> ParticipantRecord:
         intervals=tuple((entry, exit_) for entry, exit_ in fields["intervals"]),
         suspensions=fields["suspensions"],
         duplicates=fields["duplicates"],
+        must_report=fields.get("must_report", False),  # unknown to programs before layout 2
     )

@@ -5,12 +5,12 @@ models in `model_service`.
 """
 
 import asyncio
-from typing import Final
 
 import grpc
 from hushgrad.server import border
 from hushgrad.server.border import Context
 from hushgrad.server.host import Host
+from hushgrad.server.records import MAX_REPORTS
 from hushgrad.server.watch import Publisher
 from hushgrad.v1 import (
     membership_pb2,
@@ -22,7 +22,6 @@ from hushgrad.v1 import (
 )
 from hushgrad.wire.terms import Terms
 
-MAX_REPORTS: Final = 1000
 _FATES = {
     membership_pb2.RoundReport.FATE_SKIPPED: "skipped",
     membership_pb2.RoundReport.FATE_VOID: "void",
@@ -145,7 +144,7 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         reports = [
             await self._report(f"reports[{place}]", report, context) for place, report in enumerate(request.reports)
         ]
-        held_range = range(0)
+        held_range = None
         if request.HasField("held_below"):
             held_range = range(self._clamped(request.held_from), self._clamped(request.held_below))
         outcome = await border.answered(self._host.report(caller, reports, held_range), context)

@@ -261,9 +261,8 @@ class Process:
                 (report.round, report.fate, self.ledger.digest(report.round) if report.fate == "held" else b"")
                 for report in action.reports
             ]
-            method, args = "report", (reports,)
-            if action.held_range is not None:
-                args = (reports, range(*action.held_range))
+            held_range = None if action.held_range is None else range(*action.held_range)
+            method, args = "report", (reports, held_range)
         self.world.send(self.name, True, self.server.receive, self, call, self.session, method, args)
         self.world.after(CALL_SECONDS, self.refused, call)
         if kind is events.Send:

@@ -17,6 +17,7 @@ from tests.faults.simulator.world import FAR, World
 
 MAX_BATCH = 64
 HEARTBEAT_SECONDS = 5.0
+RESTORE_WAIT_SECONDS = 20.0
 _REFUSED_AS_CALLER = frozenset((Answer.WRONG_TERMS, Answer.UNKNOWN_PARTICIPANT, Answer.STALE_SESSION))
 _NAMES = {answer: answer.name for answer in Answer}
 _STATES = {state: state.name.lower() for state in State}
@@ -62,6 +63,7 @@ class Server:
             now=now,
             since_first_start=now - self.first_start,
             backup_version=store.backup_version if self.world.plan.keeps_backups else None,
+            restore_wait_seconds=RESTORE_WAIT_SECONDS,
         )
         self._jobs: list[Job] = []
         self._is_storing = False
@@ -158,7 +160,7 @@ class Server:
         elif method == "ask":
             outcome = federation.participation(caller)
         else:
-            outcome = federation.report(caller, *args)
+            outcome = federation.report(caller, args[0], args[1], now)
         if self.world.trace is not None:
             self.world.say(f"server: {method} of {name} ({_show(args)}): {outcome.answer.name} {outcome.detail}")
         if outcome.answer in _REFUSED_AS_CALLER:

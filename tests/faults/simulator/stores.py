@@ -22,6 +22,7 @@ from hushgrad.server.records import (
     Receipt,
     Record,
     Snapshot,
+    owes_a_report,
     remembered_from,
 )
 from hushgrad.v1 import terms_pb2
@@ -127,7 +128,10 @@ class ServerStore(Journal):
             self.epoch = fields[0]
             for name, record in self._participants.items():
                 session = max(record.session, self.epoch << SESSION_BITS)
-                self._participants[name] = dataclasses.replace(record, session=session, joins=())
+                must_report = record.must_report or owes_a_report(record)
+                self._participants[name] = dataclasses.replace(
+                    record, session=session, joins=(), must_report=must_report
+                )
         else:
             self.backup_version = fields[0]
 
