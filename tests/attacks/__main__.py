@@ -47,7 +47,7 @@ def jobs() -> list[Job]:
     return sound + [Job(attack, bug, _BUG_WEIGHT) for bug, attack in planted.BUGS.items()]
 
 
-def perform(job: Job, seconds: float, folder: Path, runs: int = 10**6) -> dict[str, Any]:
+def perform(job: Job, seconds: float, folder: Path, *, runs: int = 10**6, in_family: bool = True) -> dict[str, Any]:
     """Runs one job in a process of its own, for so many seconds of processor time or runs; returns its row."""
     root = plant.ROOT
     if job.bug is not None:
@@ -73,7 +73,7 @@ def perform(job: Job, seconds: float, folder: Path, runs: int = 10**6) -> dict[s
         scores, document = file["scores"], json.loads(str(file["claimed"]))
     groups = tuple(RoundGroup(**group) for group in document.pop("groups"))
     claimed = Claimed(groups=groups, **document)
-    verdict = bounds.judge(*scores, claimed)
+    verdict = bounds.judge(*scores, claimed, in_family=in_family)
     return {
         "attack": job.attack,
         "bug": None if job.bug is None else job.bug.name,

@@ -27,7 +27,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,7 @@ CALIBRATION_SHARE: Final = 0.25
 """Runs that choose the threshold and are not counted."""
 
 _THRESHOLDS: Final = 400
+_LEAST_NOISE, _MOST_NOISE = 0.05, 100.0
 _LOSSES: Final = np.arange(0.0, 16.0, 0.02)
 
 Floats = npt.NDArray[np.float64]
@@ -95,12 +96,13 @@ class Verdict:
         return self.any > self.claimed or self.family > self.claimed
 
 
-def judge(first: Floats, second: Floats, claimed: Claimed) -> Verdict:
+def judge(first: Floats, second: Floats, claimed: Claimed, *, in_family: bool = True) -> Verdict:
     """Returns both bounds.
 
     Args:
         first, second: shape (n,), scores of runs of either data set, in the order in which they were made.
         claimed: what the runs should keep.
+        in_family: whether to compute the second bound, which takes a second or two.
     """
     n = min(len(first), len(second))
     cut = int(CALIBRATION_SHARE * n)
@@ -113,7 +115,7 @@ def judge(first: Floats, second: Floats, claimed: Claimed) -> Verdict:
     best = counted_at(threshold(*calibration, n - cut, by_any), *counted)
     none_wrong = limits_of(0, 0, n - cut)
     family = family_cap = math.nan
-    if claimed.groups:
+    if claimed.groups and in_family:
         balanced = counted_at(threshold(*calibration, n - cut, _normal_distance), *counted)
         family, family_cap = of_family(balanced, claimed), of_family(none_wrong, claimed)
     return Verdict(claimed.epsilon, n - cut, by_any(best), by_any(none_wrong), family, family_cap)
@@ -150,11 +152,15 @@ def of_any(limits: Limits, delta: float) -> float:
 
 def of_family(limits: Limits, claimed: Claimed) -> float:
     """Returns the epsilon of the claimed mechanism with the most noise that the limits allow; see the module."""
-    if not refuted(limits, claimed, 1e3):
-        return 0.0
-    low, high = 0.05, 1e3  # factors of the noise multiplier: respected, refuted
-    if refuted(limits, claimed, low):
-        return math.inf
+    low = high = 1.0  # factors of the noise multiplier, to become: respected, refuted
+    while not refuted(limits, claimed, high):
+        low, high = high, 1.6 * high
+        if high > _MOST_NOISE:
+            return 0.0
+    while low == high or refuted(limits, claimed, low):
+        low, high = low / 1.6, low
+        if low < _LEAST_NOISE:
+            return math.inf
     while high / low > 1.004:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if refuted(limits, claimed, middle) else (middle, high)
@@ -163,13 +169,26 @@ def of_family(limits: Limits, claimed: Claimed) -> float:
 
 def refuted(limits: Limits, claimed: Claimed, factor: float) -> bool:
     """Says whether the limits break the curve of the claimed mechanism with `factor` times its noise."""
-    allowed = np.max(
-        [pld.get_delta_for_epsilon(_LOSSES) for pld in curve(claimed, factor).distribution.distributions], 0
-    )
+    composed = curve(claimed, factor).distribution.distributions
+    allowed = np.max([_deltas(pmf) for pld in composed for pmf in (pld._pmf_remove, pld._pmf_add)], axis=0)
     for error, other in ((limits.alpha, limits.beta), (limits.beta, limits.alpha)):
         if np.any(1 - other > np.exp(_LOSSES) * error + allowed):
             return True
     return False
+
+
+def _deltas(pmf: Any) -> Floats:
+    """Returns delta at _LOSSES of a distribution of losses: the sum of p(l) (1 - e^(epsilon - l)) over l > epsilon.
+
+    What the library computes one epsilon after the other, in a second.
+    """
+    losses = (pmf._lower_loss + np.arange(len(pmf._probs))) * pmf._discretization
+    zero = np.zeros(1)
+    beyond, weighted = (
+        np.concatenate([np.cumsum(values[::-1])[::-1], zero]) for values in (pmf._probs, pmf._probs * np.exp(-losses))
+    )
+    first = np.searchsorted(losses, _LOSSES, side="right")
+    return pmf._infinity_mass + np.maximum(beyond[first] - np.exp(_LOSSES) * weighted[first], 0.0)
 
 
 @functools.lru_cache(maxsize=256)

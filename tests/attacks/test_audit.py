@@ -76,17 +76,20 @@ def test_scores_of_the_claimed_noise_pass_and_of_half_of_it_do_not(noise: float,
 
 
 def test_scores_that_always_tell_prove_the_most_that_the_runs_can_show() -> None:
-    verdict = bounds.judge(np.zeros(1000), np.ones(1000), claimed(1.0))
+    verdict = bounds.judge(np.zeros(1000), np.ones(1000), claimed(1.0), in_family=False)
     assert verdict.any == verdict.any_cap == pytest.approx(math.log((1 - 0.01 - 0.0192) / 0.0192), abs=0.01)
 
 
 def test_the_client_spends_no_more_than_it_claims() -> None:
-    """The smallest audit: 600 runs of the whole client with each data set; false alarm 2e-6."""
-    scores, found = collect.collect(BY_NAME["everybody takes part"], runs=600, seconds=60)
+    """The smallest audit: 1200 runs of the whole client with each data set; false alarm 2e-6.
+
+    900 of them are counted; limits and chance take 0.43 + 5 * 0.06 of the distance 1, and 0.27 has epsilon above 0.3.
+    """
+    scores, found = collect.collect(BY_NAME["everybody takes part"], runs=1200, seconds=60)
     verdict = bounds.judge(*scores, found)
     assert found.epsilon == pytest.approx(gaussian_epsilon(1.0, 0.01), rel=0.005)
     assert not verdict.broken
-    assert verdict.family > 0.5, "the attack works: it proves a good part of what is claimed"
+    assert verdict.family > 0.3, "the attack works: it proves a good part of what is claimed"
     assert verdict.any_cap > found.epsilon, "with so many runs more than the claim could have been shown"
 
 
@@ -94,7 +97,7 @@ def test_the_client_spends_no_more_than_it_claims() -> None:
 def test_a_planted_bug_spends_more_than_is_claimed(name: str, runs: int, tmp_path: Path) -> None:
     """Two that few runs show; the others are `make audit`'s."""
     bug = next(bug for bug in planted.BUGS if bug.name == name)
-    row = audit.perform(audit.Job(planted.BUGS[bug], bug, 1.0), 60.0, tmp_path / "job", runs)
+    row = audit.perform(audit.Job(planted.BUGS[bug], bug, 1.0), 60.0, tmp_path / "job", runs=runs, in_family=False)
     assert row["any"] > row["claimed"], row
 
 
