@@ -34,6 +34,10 @@ from hushgrad.wire.errors import ContractError
 KEY_NAME = "client.key"
 CERTIFICATE_NAME = "client.crt"
 CA_NAME = "ca.crt"
+# Says which bundle made what lies in a folder, by the hash of its token.
+_MARK_NAME = "enrolled"
+# What is being made lies here until all of it is there: the folder of a member is never half new.
+_PENDING_NAME = "enrolling"
 _REQUEST_NAME = "client.csr"
 _TRIES = 6
 
@@ -76,9 +80,11 @@ def read(path: Path) -> Bundle:
 def enroll(bundle: Bundle, folder: Path, data: str | None, *, now: float | None = None) -> Enrolled:
     """Makes key and configuration in a folder and has the server sign a certificate. The ledger is somebody else's.
 
+    A second bundle for the same member, after a revocation for example, gets a new key and keeps the configuration.
+
     Args:
         bundle: from `read`.
-        folder: new, empty, or one in which this was begun before.
+        folder: new, empty, or one in which this was done or begun before.
         data: the data file; None: the configuration names one.
 
     Raises:
@@ -91,15 +97,18 @@ def enroll(bundle: Bundle, folder: Path, data: str | None, *, now: float | None 
     name = {"participant": "client.toml", "operator": ""}.get(bundle.role, "evaluator.toml")
     config_path = folder / name if name else None
     _check_folder(folder, bundle)
-    text = _checked_configuration(bundle, name, data)
-    if not (folder / CERTIFICATE_NAME).exists():
+    text = ""
+    if config_path is not None:
+        text = _kept(config_path, bundle, data) or _checked_configuration(bundle, name, data)
+    if not _is_done(folder, bundle):
         if now > bundle.expires:
             raise InputError(
                 f"the bundle expired on {certificates.date(bundle.expires)}; ask the operator for a new one"
             )
-        _get_certificate(bundle, folder)
-    if config_path is not None:
-        _write(config_path, text.encode())
+        pending = _get_certificate(bundle, folder)
+        if config_path is not None and not config_path.exists():
+            _write(config_path, text.encode())
+        _install(pending, folder, bundle)
     credentials = tls.load(
         TlsConfig(str(folder / CA_NAME), str(folder / CERTIFICATE_NAME), str(folder / KEY_NAME)),
         name=bundle.name,
@@ -146,19 +155,35 @@ def renew(config: ClientConfig | EvaluatorConfig, *, within_seconds: float | Non
 
 
 def _check_folder(folder: Path, bundle: Bundle) -> None:
-    """Refuses a folder in which something else lies; goes on where this was begun."""
+    """Refuses a folder in which something else lies."""
     try:
         found = {path.name for path in folder.iterdir()} if folder.exists() else set()
     except OSError as error:
         raise InputError(f"{folder} cannot be read: {error.strerror}; name another --folder") from None
-    if found and KEY_NAME not in found:
+    if found and not found & {_MARK_NAME, _PENDING_NAME}:
         raise InputError(f"{folder} holds other files; name a new folder with --folder")
     if CERTIFICATE_NAME in found:
         own = certificates.read((folder / CERTIFICATE_NAME).read_bytes())
         if own.identity != bundle.identity:
             raise InputError(f"{folder} holds the certificate of {own.identity}; name a new folder with --folder")
-        if own.lapse(time.time()):
-            raise InputError(f"{folder}: {own.lapse(time.time())}; name a new folder with --folder")
+
+
+def _is_done(folder: Path, bundle: Bundle) -> bool:
+    mark = folder / _MARK_NAME
+    return mark.exists() and mark.read_text().strip() == bundle_module.hashed(bundle.token)
+
+
+def _kept(path: Path, bundle: Bundle, data: str | None) -> str:
+    """Returns the configuration that is there already; empty when there is none."""
+    if not path.exists():
+        return ""
+    if bundle.role == "participant":
+        found = configuration.load_client(path, {})
+        if found.terms_digest is not None and found.terms_digest.lower() != bundle.terms_digest:
+            raise InputError(f"{path} is for terms {found.terms_digest}; a new federation needs a new --folder")
+        if data and str(Path(data).resolve()) != found.data.file:
+            raise InputError(f"{path} names other data than --data; edit it, or leave --data out")
+    return path.read_text()
 
 
 def _checked_configuration(bundle: Bundle, name: str, data: str | None) -> str:
@@ -184,9 +209,11 @@ def _checked_configuration(bundle: Bundle, name: str, data: str | None) -> str:
     return text
 
 
-def _get_certificate(bundle: Bundle, folder: Path) -> None:
+def _get_certificate(bundle: Bundle, folder: Path) -> Path:
+    """Gets key and certificate into the folder of what is being made, and returns it."""
     own = certificates.read(bundle.certificate.encode())
     guest = Credentials(bundle.ca.encode(), bundle.certificate.encode(), bundle.key.encode(), own)
+    pending = folder / _PENDING_NAME
     with closing(Transport(bundle.address, bundle.name, guest)) as transport:
         terms_digest = _patiently(lambda: transport.get_terms()[1], bundle)
         if terms_digest.hex() != bundle.terms_digest:
@@ -195,13 +222,31 @@ def _get_certificate(bundle: Bundle, folder: Path) -> None:
                 f"{bundle.terms_digest}; ask the operator which one is meant. Nothing was written"
             )
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        key = _key(folder / KEY_NAME)
-        request = _request(folder / _REQUEST_NAME, key, bundle.name)
+        pending.mkdir(mode=0o700, exist_ok=True)
+        mark = pending / _MARK_NAME
+        if not mark.exists() or mark.read_text().strip() != bundle_module.hashed(bundle.token):
+            for path in pending.iterdir():  # begun with another bundle, whose token these cannot be traded for
+                path.unlink()
+            _write(mark, bundle_module.hashed(bundle.token).encode())
+        if (pending / CERTIFICATE_NAME).exists():
+            return pending
+        key = _key(pending / KEY_NAME)
+        request = _request(pending / _REQUEST_NAME, key, bundle.name)
         der = _patiently(lambda: transport.enroll(bundle.token, request), bundle)
-    pem = _checked_certificate(der, key, bundle.identity.uri)
+    _write(pending / CERTIFICATE_NAME, _checked_certificate(der, key, bundle.identity.uri))
+    return pending
+
+
+def _install(pending: Path, folder: Path, bundle: Bundle) -> None:
+    """Moves what was made to its place; a move that was interrupted goes on."""
     _write(folder / CA_NAME, bundle.ca.encode())
-    _write(folder / CERTIFICATE_NAME, pem)
-    (folder / _REQUEST_NAME).unlink(missing_ok=True)
+    if (pending / KEY_NAME).exists():
+        (pending / KEY_NAME).rename(folder / KEY_NAME)
+    _write(folder / CERTIFICATE_NAME, (pending / CERTIFICATE_NAME).read_bytes())
+    _write(folder / _MARK_NAME, bundle_module.hashed(bundle.token).encode())
+    for path in pending.iterdir():
+        path.unlink()
+    pending.rmdir()
 
 
 def _patiently(call: Callable[[], bytes], bundle: Bundle) -> bytes:

@@ -20,7 +20,8 @@ CONFLICT_EXIT = 5
 _HALTING: dict[Answer, str] = {
     "CONFLICT": "the server knows another update or ledger row of this participant; two ledgers exist, or one was "
     "rolled back",
-    "STALE_SESSION": "another process of this participant has joined since; stop one of the two",
+    "STALE_SESSION": "another process of this participant has joined since; stop one of the two, or, if it is not "
+    "yours, have the certificate revoked: somebody shares it",
     "WRONG_TERMS": "the federation at this address has other terms",
     "UNKNOWN_PARTICIPANT": "the terms do not admit this participant, or the server's state was made anew",
     "UNSPECIFIED": "the server gave an answer that this client does not know; update the client",
