@@ -17,7 +17,7 @@ LABEL org.opencontainers.image.title=hushgrad-client \
     org.opencontainers.image.version=${VERSION} \
     org.opencontainers.image.licenses=Apache-2.0
 RUN useradd --uid 10001 --no-create-home hushgrad \
-    && install --directory --owner=hushgrad --group=hushgrad /state
+    && install --directory --owner=hushgrad --group=hushgrad /state /federation
 COPY --from=build /opt/hushgrad /opt/hushgrad
 ENV PATH=/opt/hushgrad/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HUSHGRAD_HOME=/state/home
 USER 10001

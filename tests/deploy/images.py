@@ -66,13 +66,13 @@ class Builder:
         self._buildah("rm", container)
         shutil.rmtree(tree)
 
-    def build(self, role: str, image: str, *, source: Path, base: str) -> None:
-        """Builds deploy/ROLE.Dockerfile of a source folder on a base image, in the place of the Dockerfile's own."""
+    def build(self, file: Path, image: str, *, source: Path, arguments: Mapping[str, str]) -> None:
+        """Builds a Dockerfile of a source folder, with these build arguments."""
         options = [f"--volume={path}:{path}:ro" for path in _PIP_NEEDS if os.path.exists(path)]
         # docker's format, because OCI's has no health check.
         command = ("build", "--isolation=chroot", "--format=docker", "--network=host", "--quiet", *options)
-        file = source / "deploy" / f"{role}.Dockerfile"
-        self._buildah(*command, f"--build-arg=PYTHON_IMAGE={base}", f"--file={file}", f"--tag={image}", str(source))
+        given = [f"--build-arg={key}={value}" for key, value in arguments.items()]
+        self._buildah(*command, *given, f"--file={file}", f"--tag={image}", str(source))
 
     def archive(self, image: str, path: Path) -> int:
         """Writes an image as a compressed OCI archive; returns its bytes."""
@@ -119,24 +119,28 @@ class Image:
         self,
         command: Sequence[str],
         *,
-        binds: Mapping[str, Path],
+        binds: Sequence[tuple[str, Path, bool]] = (),
         on: Sequence[str] = (),
         environment: Mapping[str, str] = {},
+        folder: str = "",
     ) -> list[str]:
         """Returns the command line that runs a command in a container of this image.
 
         Args:
             command: what to run, entry point included.
-            binds: folders of the host by where the container sees them; those that are not volumes are read-only.
+            binds: what the container sees of the host: where, which folder or file, and whether it is read-only.
             on: the beginning of a command that enters a network namespace.
             environment: added to the image's.
+            folder: where it runs, in place of the image's.
         """
         root = shlex.quote(str(self.root))
         steps = [f"mount --bind {root} {root}"]
-        for target, source in binds.items():
-            # Below a volume's own folder nothing is hidden: it is a mount in the container, as with an engine.
+        for target, source, read_only in binds:
+            # As with an engine, the place is made in the image where it is missing.
+            make = "mkdir -p" if source.is_dir() else "touch"
+            steps.append(f"test -e {root}{target} || {make} {root}{target}")
             steps.append(f"mount --bind {shlex.quote(str(source))} {root}{target}")
-            if target not in self.volumes:
+            if read_only:
                 steps.append(f"mount -o remount,bind,ro {root}{target}")
         # The image holds no device files.
         steps += [
@@ -148,7 +152,7 @@ class Image:
         ]
         given = {**self.environment, **environment}
         variables = " ".join(f"{key}={shlex.quote(value)}" for key, value in given.items())
-        inside = f"cd {self.working_folder} && exec {shlex.join(command)}"
+        inside = f"cd {folder or self.working_folder} && exec {shlex.join(command)}"
         drop = f"{shutil.which('chroot')} --userspec={self.user}:{self.user} --groups= {root}"
         steps.append(f"exec env -i {variables} {drop} /bin/sh -c {shlex.quote(inside)}")
         # --kill-child: whoever ends this command line ends the container.

@@ -21,7 +21,7 @@ def services():
 
 
 def test_one_server_five_clients_an_evaluator_and_what_prepares_them(services):
-    assert set(services) == ROLES | {"setup"}
+    assert set(services) == ROLES | {"setup", "certificates"}
 
 
 def test_every_participant_has_a_state_volume_of_its_own(services):
@@ -37,14 +37,24 @@ def test_no_service_may_gain_rights_or_write_outside_its_volumes(services):
         assert service["cap_drop"] == ["ALL"]
 
 
-def test_nothing_but_the_setup_may_write_what_everybody_reads(services):
-    writers = [
+def test_no_participant_sees_the_folder_of_another(services):
+    seen = {
+        name: volume["volume"]["subpath"]
+        for name, service in services.items()
+        for volume in service["volumes"]
+        if volume["source"] == "federation" and "subpath" in volume["volume"]
+    }
+    assert seen == {role: role for role in ROLES}
+
+
+def test_participants_cannot_write_what_they_were_given(services):
+    writers = {
         name
         for name, service in services.items()
         for volume in service["volumes"]
-        if volume["target"] == "/federation" and not volume.get("read_only")
-    ]
-    assert writers == ["setup"]
+        if volume["source"] == "federation" and not volume.get("read_only")
+    }
+    assert writers == {"setup", "certificates", "server"}
 
 
 def test_there_is_a_dockerfile_per_role():
