@@ -136,6 +136,16 @@ def test_updates_marked_as_insecure_noise_declare_nothing_to_be_held_to() -> Non
     assert found(terms, np.zeros(69, np.int64), flags=header.FLAG_INSECURE_NOISE) is None
 
 
+@pytest.mark.parametrize("changes", [{"noise_multiplier": 1e300}, {"noise_multiplier": 5e-324}, {"clip_norm": 1e308}])
+def test_absurd_declarations_are_left_to_the_check_of_the_header(changes: dict) -> None:
+    # Found by fuzzing: the arithmetic of the check overflowed, and the call ended as if the server were broken.
+    owner, (one, _) = Owner(TERMS, policy="refuse"), senders_of(TERMS)
+    owner.begin([one])
+    outcome = owner.submit(one, one.seal(0, **changes))
+    assert (outcome.answer, outcome.finding) == (Answer.INVALID, None)
+    assert next(iter(changes)) in outcome.detail
+
+
 @pytest.mark.parametrize("d", [1, 5, 69, 1000, 61_706])
 def test_the_bounds_are_bounds_and_not_far_off(d: int) -> None:
     # Oracle: scipy 1.17's chi-square, noncentral chi-square and binomial distributions, written by others.

@@ -139,9 +139,9 @@ class ContentCheck:
         self._batches: dict[int, int] = {}
 
     def finding(self, header_bytes: bytes, measures: Measures) -> Finding | None:
-        """Says why an update is improbable; None when it is not, or when its header cannot be read or declares nothing.
+        """Says why an update is improbable; None when it is not, or when its header declares no mechanism of the terms.
 
-        Updates marked as insecure noise declare no mechanism; terms that allow them are for tests.
+        Such headers are refused elsewhere; those marked as insecure noise are taken in tests alone.
         """
         try:
             header = wire_header.unpack(header_bytes)
@@ -149,13 +149,14 @@ class ContentCheck:
             return None
         if header.flags & wire_header.FLAG_INSECURE_NOISE or measures.count != self._terms.parameters:
             return None
-        scale = math.ldexp(header.noise_multiplier * header.clip_norm, -self._terms.grid_exponent)
-        if not 2**8 <= scale < math.inf:
+        privacy = self._terms.privacy
+        if not privacy.noise_multiplier_min <= header.noise_multiplier <= privacy.noise_multiplier_max:
             return None
+        if header.clip_norm != privacy.clip_norm:
+            return None
+        scale = math.ldexp(header.noise_multiplier * header.clip_norm, -self._terms.grid_exponent)
         return (
-            self._norm(header, measures, scale)
-            or self._largest(header, measures, scale)
-            or self._low_bytes(measures, scale)
+            self._norm(header, measures, scale) or self._largest(header, measures, scale) or self._low_bytes(measures)
         )
 
     def _norm(self, header: UpdateHeader, measures: Measures, scale: float) -> Finding | None:
@@ -192,9 +193,7 @@ class ContentCheck:
             f"{_chance(log_chance)}; clip each example's gradient",
         )
 
-    def _low_bytes(self, measures: Measures, scale: float) -> Finding | None:
-        if scale < 2**13:  # Terms of ours never allow it: uniform modulo 256 up to exp(-2 pi^2 2^10) even here.
-            return None
+    def _low_bytes(self, measures: Measures) -> Finding | None:
         d, bad = measures.count, self._bad + measures.saturated
         tests = math.log(256 + 16)
         top = int(measures.low_bytes.max())
