@@ -105,10 +105,8 @@ def enroll(bundle: Bundle, folder: Path, data: str | None, *, now: float | None 
             raise InputError(
                 f"the bundle expired on {certificates.date(bundle.expires)}; ask the operator for a new one"
             )
-        pending = _get_certificate(bundle, folder)
-        if config_path is not None and not config_path.exists():
-            _write(config_path, text.encode())
-        _install(pending, folder, bundle)
+        _install(_get_certificate(bundle, folder), folder, bundle, config_path, text)
+    _tidy(folder / _PENDING_NAME, bundle)
     credentials = tls.load(
         TlsConfig(str(folder / CA_NAME), str(folder / CERTIFICATE_NAME), str(folder / KEY_NAME)),
         name=bundle.name,
@@ -237,16 +235,24 @@ def _get_certificate(bundle: Bundle, folder: Path) -> Path:
     return pending
 
 
-def _install(pending: Path, folder: Path, bundle: Bundle) -> None:
-    """Moves what was made to its place; a move that was interrupted goes on."""
+def _install(pending: Path, folder: Path, bundle: Bundle, config_path: Path | None, text: str) -> None:
+    """Moves what was made to its place; a move that was interrupted goes on. The configuration is there last."""
     _write(folder / CA_NAME, bundle.ca.encode())
     if (pending / KEY_NAME).exists():
         (pending / KEY_NAME).rename(folder / KEY_NAME)
     _write(folder / CERTIFICATE_NAME, (pending / CERTIFICATE_NAME).read_bytes())
+    if config_path is not None and not config_path.exists():
+        _write(config_path, text.encode())
     _write(folder / _MARK_NAME, bundle_module.hashed(bundle.token).encode())
-    for path in pending.iterdir():
-        path.unlink()
-    pending.rmdir()
+
+
+def _tidy(pending: Path, bundle: Bundle) -> None:
+    """Removes what this bundle left behind; its mark goes last."""
+    mark = pending / _MARK_NAME
+    if pending.exists() and (not mark.exists() or mark.read_text().strip() == bundle_module.hashed(bundle.token)):
+        for path in sorted(pending.iterdir(), key=lambda path: path == mark):
+            path.unlink()
+        pending.rmdir()
 
 
 def _patiently(call: Callable[[], bytes], bundle: Bundle) -> bytes:
