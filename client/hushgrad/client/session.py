@@ -418,10 +418,9 @@ class Session:
         if not self._ended:
             if (round_ := self._oldest_sendable(now)) is not None:
                 return events.Send(round_)
-            if self._leaving:
-                still_in = self._participation.state != "left"
-                return events.Leave(self.next_round) if still_in and not self.waiting else None
-            if self._wants_to_start():
+            if self._leaving and self._participation.state != "left" and not self.waiting:
+                return events.Leave(self.next_round)
+            if not self._leaving and self._wants_to_start():
                 return events.Start(self.next_round)
             if self._wants_to_train(now) and not self._allowed(now):
                 return events.AskParticipation()

@@ -326,7 +326,7 @@ class Membership:
     def _suspend(self, participant: Participant) -> list[Receipt]:
         version = self.next_version
         skipped = []
-        participant.expected.clear()
+        participant.expected = {round_ for round_ in participant.expected if round_ >= version}
         if not participant.owes_below(version):
             # Nothing that it owes is late: only what it holds of rounds that a restored server does not know of.
             self._look_at(participant)

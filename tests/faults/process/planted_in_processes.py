@@ -29,7 +29,7 @@ class Bug:
 BUGS = (
     Bug(
         "no sync at the server",
-        "server/hushgrad/server/database.py",
+        "server/hushgrad/server/layout.py",
         'connection.execute("PRAGMA synchronous = FULL")',
         'connection.execute("PRAGMA synchronous = OFF")',
         (MOUNTS, "power_cut_at_the_server"),

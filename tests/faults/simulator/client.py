@@ -45,6 +45,15 @@ class Participant:
         self.is_gone = False
         self.processes: list[Process] = []
 
+    def is_out_of_reach(self, since: float, until: float) -> bool:
+        """Whether, at any time of an interval, no process ran or the network was bad."""
+        if self.world.has_trouble(self.name, since, until):
+            return True
+        for process in self.processes:
+            if process.began <= since < process.ended:
+                since = process.ended
+        return since < until
+
     def run(self, *, leaving: bool = False) -> None:
         """Starts a process on the ledger, if none runs."""
         if self.process is not None and self.process.is_up:
@@ -77,7 +86,7 @@ class Participant:
         """Ends the process at once, and starts one that only leaves. Comes back later, or never when that is 0."""
         if self.process is None or self.process.has_halted:
             return
-        self.process.is_up = False
+        self.process.end()
         self.is_gone = seconds == 0
         self.world.after(0.05, self.run_leaving)
         if seconds:
@@ -91,7 +100,7 @@ class Participant:
     def come_back(self) -> None:
         """Ends a process that is still leaving, and takes part again."""
         if self.process is not None and self.process.leaving and not self.process.has_halted:
-            self.process.is_up = False
+            self.process.end()
         self.run()
 
     def clone(self) -> None:
@@ -104,7 +113,7 @@ class Participant:
         """Ends the process and starts another one on an old copy of the ledger."""
         self.copied_at = min(self.copied_at, self.world.now)
         for process in self.processes:
-            process.is_up = False
+            process.end()
         self.ledger = copy
         self._start(copy, False)
 
@@ -123,6 +132,7 @@ class Process:
         self.ledger = ledger
         self.leaving = leaving
         self.is_up = True
+        self.began, self.ended = self.world.now, math.inf
         self.has_halted = False
         self.is_stopping = False
         self.finished = ""
@@ -152,10 +162,17 @@ class Process:
         self._wake_at = FAR
         self._is_dropping = False
         self._was_cut = False
+        self._waits_to_call = self._waits_to_watch = 0
+
+    def end(self) -> None:
+        """Ends."""
+        if self.is_up:
+            self.is_up = False
+            self.ended = self.world.now
 
     def crash(self, seconds: float) -> None:
         """Dies; the disk loses what was not synced; another process starts later."""
-        self.is_up = False
+        self.end()
         self.ledger.crash(self.world.chance)
         self.world.until(self.world.now + seconds)
         if self.participant.process is self:
@@ -204,10 +221,10 @@ class Process:
         elif kind is events.DropTraining:
             self._is_dropping = True
         elif kind is events.Finish:
-            self.is_up = False
+            self.end()
             self.finished = action.reason
         elif kind is events.Halt:
-            self.is_up = False
+            self.end()
             self.has_halted = True
             self.oracle.halted(self, action.reason)
         else:
@@ -272,7 +289,26 @@ class Process:
         """The call got no answer."""
         if self.is_up and self._call is not None and self._call[0] == call:
             self._call = None
-            self.feed(events.CallFailed(self._backoff.next()))
+            self._waits_to_call = call
+            self.world.after(self._backoff.next(), self._call_again, call)
+
+    def _call_again(self, call: int) -> None:
+        if call and self._waits_to_call == call:
+            self._waits_to_call = 0
+            self.feed(events.CallFailed(0.0))
+
+    def connection_broken(self, stream: int) -> None:
+        """The server is gone: what was open ends without an answer."""
+        if stream == self.stream:
+            self.watch_broken(stream)
+            if self._call is not None:
+                self.refused(self._call[0])
+
+    def connected(self) -> None:
+        """A server is there again, and reached: that ends every wait for it."""
+        if self.is_up:
+            self._call_again(self._waits_to_call)
+            self._watch_again(self._waits_to_watch)
 
     def answered(self, call: int, answer: tuple[Any, ...]) -> None:
         """The call got an answer."""
@@ -322,7 +358,13 @@ class Process:
         if self.is_up and stream == self.stream:
             self.stream += 1
             self._was_cut = True
-            self.world.after(self._watch_backoff.next(), self.watch)
+            self._waits_to_watch = self.stream
+            self.world.after(self._watch_backoff.next(), self._watch_again, self.stream)
+
+    def _watch_again(self, stream: int) -> None:
+        if stream and self._waits_to_watch == stream:
+            self._waits_to_watch = 0
+            self.watch()
 
     def version_arrived(self, stream: int, state: ServerState, published: Any) -> None:
         """A version came."""

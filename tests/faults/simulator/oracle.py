@@ -60,8 +60,13 @@ class Oracle:
         self._at_arrival = (0, 0)
         self.frozen_version = 0
         self.was_restored = False
+        self._final_at = 0.0
         self.copied: set[str] = set()
         self.ghosts: set[str] = set()
+        self.participants: dict[str, Participant] = {}
+        self._not_waited_for: set[str] = set()
+        self._given_up: set[str] = set()
+        self._skipped_open: set[Key] = set()
         self.excused: list[str] = []
 
     def _require(self, condition: bool, what: str) -> None:
@@ -92,9 +97,11 @@ class Oracle:
         self._crashed_while_on_the_way |= set(self._on_the_way)
         self._counts["crash with updates between receipt and checkpoint"] += bool(self._pending)
 
-    def restored(self, version: int) -> None:
+    def restored(self, server: "Server", version: int) -> None:
         """The disk was replaced by a backup."""
         self.was_restored = True
+        known = {one.name for one in server.store.snapshot(self._terms).participants if one.must_report}
+        self._not_waited_for |= set(self.participants) - known
         self._sets = {older: keys for older, keys in self._sets.items() if older <= version}
         self._totals = {older: total for older, total in self._totals.items() if older <= version}
 
@@ -230,6 +237,8 @@ class Oracle:
     def published(self, server: "Server", published: Published) -> None:
         """A version was announced."""
         version = published.version
+        if version == self._terms.final_version:
+            self._final_at = self._world.now
         self._require(
             version == self.frozen_version, f"version {version} is published, {self.frozen_version} was frozen"
         )
@@ -258,20 +267,41 @@ class Oracle:
         model = struct.pack(f"<{len(wrapped)}f", *(float(number) * scale for number in wrapped))
         self._require(published.model == model, f"version {published.version} does not read as its sum")
 
-    def suspended_of(self, server: "Server") -> set[str]:
-        """Returns who is suspended now."""
-        return {one.name for one in server.federation.participants if one.state is State.SUSPENDED}
+    def waited_for(self, server: "Server") -> dict[str, tuple[bool, bool, int]]:
+        """Returns who is suspended now, has not said yet what it holds, and holds how much that is waited for."""
+        return {
+            one.name: (one.state is State.SUSPENDED, one.must_report, len(one.expected))
+            for one in server.federation.participants
+        }
 
-    def suspended(self, server: "Server", before: set[str], records: tuple[Any, ...]) -> None:
+    def suspended(self, server: "Server", before: dict[str, tuple[bool, bool, int]], records: tuple[Any, ...]) -> None:
         """The server looked for stragglers."""
         receipts = [record for record in records if isinstance(record, Receipt)]
         for receipt in receipts:
             key = (receipt.participant, receipt.round)
             self._require(key not in self._counted, "a counted round is skipped")
+            if receipt.digest is not None:
+                self._require_out_of_reach(server, key[0], f"round {key[1]} is skipped, which it had sent before,")
+                self._skipped_open.add(key)
         blamed = {receipt.participant for receipt in receipts}
-        for name in sorted(self.suspended_of(server) - before):
-            self._require(name in blamed, f"{name} is suspended and held nobody up")
-            self._counts["suspension"] += 1
+        for name, (is_suspended, must_report, expected) in self.waited_for(server).items():
+            was_suspended, had_to_report, were_expected = before[name]
+            if is_suspended and not was_suspended:
+                self._require(name in blamed, f"{name} is suspended and held nobody up")
+                if self.participants[name].is_out_of_reach(server.booted_at, self._world.now):
+                    self._given_up.add(name)
+                self._counts["suspension"] += 1
+            if (had_to_report and not must_report) or expected < were_expected:
+                self._require_out_of_reach(server, name, "what it holds is not waited for any longer")
+                self._given_up.add(name)
+                if had_to_report and not must_report:
+                    self._counts["not heard in time after a restore"] += 1
+
+    def _require_out_of_reach(self, server: "Server", name: str, what: str) -> None:
+        """Whoever has a server that runs, a process, and a good network is heard in time."""
+        one = self.participants[name]
+        away = one.is_out_of_reach(server.booted_at, self._world.now)
+        self._require(away or name in self.copied, f"{what} although {name} was in reach all the time")
 
     # Participants
 
@@ -366,6 +396,10 @@ class Oracle:
         disposition = None if receipt is None else receipt.disposition
         is_stale = participant.ledger.state(round_) == ("final", "STALE")
         if (name, round_) in self._left_behind or (is_stale and self.was_restored):
+            self._require(
+                name in self._given_up or name in self._not_waited_for or not self._world.plan.keeps_backups,
+                f"round {round_} of {name} was accepted and is lost by a restore, although it was in reach",
+            )
             return "restored, and came back after the window"
         if self.was_restored and not self._world.plan.keeps_backups:
             return "restored"
@@ -374,4 +408,8 @@ class Oracle:
             (name, round_) in self._crashed_while_on_the_way or self.was_restored, f"{where}, and nothing had happened"
         )
         self._require(participant.ledger.holds(round_), f"{where}, and its bytes are gone ({disposition})")
+        self._require(
+            (name, round_) in self._skipped_open or participant.is_out_of_reach(server.booted_at, self._final_at),
+            f"{where}, and its client was in reach all the time ({disposition})",
+        )
         return f"open at the end: {disposition}"

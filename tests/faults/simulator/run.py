@@ -57,6 +57,7 @@ def run(plan: Plan, trace: Callable[[str], None] | None = None) -> Result:
 def _play(world: World, oracle: Oracle, server: Server) -> None:
     plan = world.plan
     participants = {name: Participant(world, oracle, server, name) for name in plan.paces}
+    oracle.participants = participants
     for name, start in plan.starts.items():
         world.after(start, participants[name].run)
     for fault in plan.faults:

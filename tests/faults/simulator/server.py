@@ -18,6 +18,8 @@ from tests.faults.simulator.world import FAR, World
 MAX_BATCH = 64
 HEARTBEAT_SECONDS = 5.0
 RESTORE_WAIT_SECONDS = 20.0
+RECONNECT_SECONDS = 1.0
+"""gRPC tries so often to reach a server that is gone; see the channel's options."""
 _REFUSED_AS_CALLER = frozenset((Answer.WRONG_TERMS, Answer.UNKNOWN_PARTICIPANT, Answer.STALE_SESSION))
 _NAMES = {answer: answer.name for answer in Answer}
 _STATES = {state: state.name.lower() for state in State}
@@ -32,6 +34,7 @@ class Server:
         is_up: whether a process runs.
         store: what is on disk.
         federation: the core of the running process.
+        booted_at: when the running process began.
         generation: rises with every process; what was meant for an earlier one is dropped.
     """
 
@@ -55,6 +58,7 @@ class Server:
         self.is_up = True
         self.generation += 1
         store, now = self.store, self.world.now
+        self.booted_at = now
         self.federation = Federation(
             self.terms,
             self.world.plan.terms_digest,
@@ -75,6 +79,14 @@ class Server:
         self.world.after(HEARTBEAT_SECONDS, self._heartbeat, self.generation)
         self._advance()
         self._set_timer()
+        for one in self.oracle.participants.values():
+            for process in one.processes:
+                if process.is_up:
+                    self.world.after(RECONNECT_SECONDS * self.world.chance.random(), self._let_in, process)
+
+    def _let_in(self, process: Any) -> None:
+        if self.is_up and not self.world.has_trouble(process.name, self.world.now, self.world.now):
+            process.connected()
 
     def crash(self, seconds: float) -> None:
         """Dies; the disk loses what was not synced; another process starts later."""
@@ -128,7 +140,7 @@ class Server:
         self.store.transact((("epoch", epoch), ("backup", version)))
         self.store.sync()
         self.backups = [image]
-        self.oracle.restored(version)
+        self.oracle.restored(self, version)
         self.world.counts["restore of a backup"] += 1
         self.world.say(f"server is restored to version {version}, epoch {epoch}")
 
@@ -261,7 +273,7 @@ class Server:
         if generation != self.generation or not self.is_up or deadline != self._timer_at:
             return
         self._timer_at = FAR
-        before = self.oracle.suspended_of(self)
+        before = self.oracle.waited_for(self)
         records = self.federation.tick(self.world.now)
         self.oracle.suspended(self, before, records)
         if records:
@@ -311,7 +323,7 @@ class Server:
 
     def _break_streams(self) -> None:
         for process in self._watchers:
-            self.world.after(0.3 * self.world.chance.random(), process.watch_broken, process.stream)
+            self.world.after(0.3 * self.world.chance.random(), process.connection_broken, process.stream)
 
 
 def _checkpoint(frozen: Frozen) -> Operation:

@@ -10,6 +10,8 @@ from typing import Any
 from tests.faults.simulator.plan import Fault, Plan
 
 FAR = float("inf")
+RECOVERY_SECONDS = 7.0
+"""After a fault of the network: a call that waits for its answer (2 s), and the longest wait before the next (5 s)."""
 
 
 class CrashError(Exception):
@@ -53,6 +55,7 @@ class World:
         self._number = 0
         self.steps = 0
         self._windows: list[_Window] = []
+        self._troubles: list[tuple[str, float, float]] = []
         self._armed: dict[tuple[str, str], Fault] = {}
 
     # Time
@@ -118,8 +121,15 @@ class World:
         """Lets the network misbehave for a while."""
         window = _Window(fault.kind, fault.who, fault.value, random.Random(fault.seed))
         self._windows.append(window)
+        if fault.kind != "duplicate":
+            late = fault.value if fault.kind == "delay" else 0.0
+            self._troubles.append((fault.who, self.now, self.now + fault.seconds + late + RECOVERY_SECONDS))
         self.until(self.now + fault.seconds)
         self.after(fault.seconds, self._windows.remove, window)
+
+    def has_trouble(self, link: str, since: float, until: float) -> bool:
+        """Whether the network between a participant and the server was bad at any time of an interval."""
+        return any(who in ("*", link) and begin < until and end > since for who, begin, end in self._troubles)
 
     def send(self, link: str, upward: bool, deliver: Callable[..., None], *args: Any) -> bool:
         """Sends one message between a participant and the server; False when it is lost."""
