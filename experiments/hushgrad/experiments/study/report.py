@@ -1,6 +1,7 @@
 """`hushgrad report`: tables and figures of a folder of results, made from the folder alone."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,13 @@ def contents(folder: Path) -> dict[str, Any]:
     }
 
 
-def label(row: Row) -> str:
-    """Returns what tells a row from the others, for a legend."""
-    parts = [f"{tables.shown_key(key)} {tables.value(found)}" for key, found in row.axes.items() if found != "unset"]
+def label(row: Row, only: Sequence[str] = ()) -> str:
+    """Returns what tells a row from the others, for a legend; of the varied keys those in `only`, if there are any."""
+    parts = [
+        f"{tables.shown_key(key)} {tables.value(found)}" if not isinstance(found, str) else found
+        for key, found in row.axes.items()
+        if found != "unset" and (not only or key in only)
+    ]
     return ", ".join(parts) or str(row.first["name"])
 
 

@@ -269,11 +269,11 @@ def _utility(name: str, options: Options) -> Part:
 def _beyond(name: str, options: Options) -> Part:
     part = beyond.PARTS[name]
     folder = options.runs / name
-    rows = made(experiment(part.study), folder, options)
-    header, body = tables.cells(rows)
+    rows = made(experiment(name), folder, options)
+    header, body = tables.cells(rows, part.columns)
     plain = [tally.summary(row) for row in rows]
     picture = folder / f"{name}.png"
-    lines = [Line(report.label(row), tuple(tuple(run["points"]) for run in row.runs)) for row in rows]
+    lines = [Line(report.label(row, part.columns), tuple(tuple(run["points"]) for run in row.runs)) for row in rows]
     figures.curves(picture, lines, title=part.title, subtitle="mean and standard deviation over seeds",
                    across=part.across, log=part.log)  # fmt: skip
     remarks = (*part.remarks, tally.caution(sum(len(row.runs) for row in rows), ["simulate"]))

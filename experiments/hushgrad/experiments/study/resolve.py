@@ -161,28 +161,41 @@ def sample_sizes(experiment: Experiment) -> tuple[int, ...]:
         InputError: if a size is not 1 to N, or there are too many rounds.
     """
     training, records = experiment.training, experiment.partition.records
-    most = training.rounds or MAX_FINAL_VERSION
-    if most > MAX_FINAL_VERSION:
-        raise InputError(f"training.rounds must be at most {MAX_FINAL_VERSION}, found {most}")
-    if training.grad_computations is not None and training.sample_size.kind == "constant":
-        most = -(-training.grad_computations // max(1, training.sample_size.size))
-    elif training.grad_computations is not None:
-        most = min(most, training.grad_computations)
+    if training.rounds is not None:
+        if training.rounds > MAX_FINAL_VERSION:
+            raise InputError(f"training.rounds must be at most {MAX_FINAL_VERSION}, found {training.rounds}")
+        sizes = _sizes(training.sample_size, training.rounds)
+    else:
+        sizes = _sizes_for(training.sample_size, training.grad_computations or 0)
+    if not sizes or not 1 <= min(sizes) <= max(sizes) <= records:
+        found = f"{min(sizes)} to {max(sizes)}" if sizes else "none"
+        raise InputError(f"every sample size must be 1 to {records}, the records of a client, found {found}")
+    return tuple(sizes)
+
+
+def _sizes(section: SampleSize, rounds: int) -> list[int]:
     try:
-        listed = terms_file.sample_sizes(training.sample_size, most)
+        listed = terms_file.sample_sizes(section, rounds)
     except ContractError as error:
         raise InputError(str(error)) from None
-    if not listed or not 1 <= min(listed) <= max(listed) <= records:
-        found = f"{min(listed)} to {max(listed)}" if listed else "none"
-        raise InputError(f"every sample size must be 1 to {records}, the records of a client, found {found}")
-    if training.rounds is not None:
-        return tuple(listed[min(i, len(listed) - 1)] for i in range(training.rounds))
-    sizes: list[int] = []
-    total = 0
-    while total < (training.grad_computations or 0):
-        sizes.append(listed[min(len(sizes), len(listed) - 1)])
-        total += sizes[-1]
-    return tuple(sizes)
+    return [listed[min(i, len(listed) - 1)] for i in range(rounds)] if listed else []
+
+
+def _sizes_for(section: SampleSize, grad_computations: int) -> list[int]:
+    """Returns as many sizes as reach a number of gradients."""
+    rounds = 64
+    while True:
+        sizes = _sizes(section, rounds)
+        if not sizes or min(sizes) < 1:
+            return sizes
+        total = 0
+        for i, size in enumerate(sizes):
+            total += size
+            if total >= grad_computations:
+                return sizes[: i + 1]
+        if rounds >= MAX_FINAL_VERSION:
+            raise InputError(f"training.grad_computations needs more than {MAX_FINAL_VERSION} rounds; raise the sizes")
+        rounds = min(2 * rounds, MAX_FINAL_VERSION)
 
 
 def step_sizes(experiment: Experiment, sizes: tuple[int, ...]) -> list[float]:

@@ -47,11 +47,16 @@ def latex(header: Sequence[str], body: Sequence[Sequence[str]], caption: str) ->
     )
 
 
-def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Returns header and body of the table of a report: what was varied, what it cost, what came out."""
+def cells(rows: Sequence[Row], only: Sequence[str] = ()) -> tuple[list[str], list[list[str]]]:
+    """Returns header and body of the table of a report: what was varied, what it cost, what came out.
+
+    Args:
+        rows: of the table.
+        only: those of the varied keys that are shown; none: all.
+    """
     found = [summary(row) for row in rows]
-    varied = list(dict.fromkeys(key for row in rows for key in row.axes))
-    named = list(dict.fromkeys(key for row in rows for key in row.labels if f"labels.{key}" not in varied))
+    varied = [key for key in dict.fromkeys(key for row in rows for key in row.axes) if not only or key in only]
+    named = list(dict.fromkeys(key for row in rows for key in row.labels if f"labels.{key}" not in row.axes))
     backends = len({row.backend for row in rows}) > 1
     header = [*[shown_key(key) for key in varied], *named, *(["backend"] if backends else [])]
     header += ["T", "s", "sigma", "epsilon", "delta", "runs", "accuracy %", "averaged %", "simulated s", "kB sent"]
@@ -101,7 +106,7 @@ def shown_key(dotted: str) -> str:
 
 def value(found: Any) -> str:
     """Returns a value as a table shows it."""
-    if found is None:
+    if found is None or found == "unset":
         return ""
     if isinstance(found, float):
         return f"{found:.6g}"
