@@ -1,4 +1,4 @@
-"""The models pass the suite; and what is promised about linear ones, seen from inside."""
+"""What is promised about the models, seen from inside; that they pass the suite is in test_model_conformance."""
 
 import itertools
 from fractions import Fraction
@@ -6,75 +6,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hushgrad.client import models
-from hushgrad.client.models import base, linear, logistic, products, softmax
-
-from tests.conformance.model_suite import ModelSuite
-
-
-class LogisticOracle:
-    """Gradients of log(1 + exp(-m)) through log-sum-exp, one record at a time."""
-
-    l2 = 0.0
-
-    def model(self) -> base.Model:
-        return logistic.Logistic(features=5, l2=self.l2)
-
-    def loss(self, parameters: np.ndarray, x: np.ndarray, y: int) -> float:
-        margin = (1 if y else -1) * (x @ parameters[:-1] + parameters[-1])
-        return float(np.logaddexp(0.0, -margin) + self.l2 / 2 * np.sum(parameters[:-1] ** 2))
-
-    def gradient(self, parameters: np.ndarray, x: np.ndarray, y: int) -> np.ndarray:
-        sign = 1.0 if y else -1.0
-        margin = sign * (x @ parameters[:-1] + parameters[-1])
-        residual = -sign * np.exp(-np.logaddexp(0.0, margin))
-        return np.append(residual * x + self.l2 * parameters[:-1], residual)
-
-
-class SoftmaxOracle:
-    """Gradients of -log p_y through log-sum-exp, one record at a time."""
-
-    l2 = 0.0
-
-    def model(self) -> base.Model:
-        return softmax.Softmax(features=5, classes=3, l2=self.l2)
-
-    def loss(self, parameters: np.ndarray, x: np.ndarray, y: int) -> float:
-        weights, bias = parameters[:15].reshape(5, 3), parameters[15:]
-        scores = x @ weights + bias
-        return float(np.logaddexp.reduce(scores) - scores[y] + self.l2 / 2 * np.sum(weights**2))
-
-    def gradient(self, parameters: np.ndarray, x: np.ndarray, y: int) -> np.ndarray:
-        weights, bias = parameters[:15].reshape(5, 3), parameters[15:]
-        scores = x @ weights + bias
-        residual = np.exp(scores - np.logaddexp.reduce(scores)) - np.eye(3)[y]
-        return np.append((np.outer(x, residual) + self.l2 * weights).ravel(), residual)
-
-
-class TestLogistic(LogisticOracle, ModelSuite):
-    """Without penalty."""
-
-
-class TestLogisticWithPenalty(LogisticOracle, ModelSuite):
-    """A penalty whose gradient is comparable to the clip norms of the suite: some tests take the slow road."""
-
-    l2 = 0.4
-
-
-class TestLogisticWithLargePenalty(LogisticOracle, ModelSuite):
-    """Nearly every test takes the slow road."""
-
-    l2 = 30.0
-
-
-class TestSoftmax(SoftmaxOracle, ModelSuite):
-    """Without penalty."""
-
-
-class TestSoftmaxWithPenalty(SoftmaxOracle, ModelSuite):
-    """See above."""
-
-    l2 = 0.4
-
+from hushgrad.client.models import (
+    base,
+    convolution,
+    dense,
+    lenet,
+    linear,
+    logistic,
+    mlp,
+    oriented_gradients,
+    products,
+    softmax,
+)
 
 KINDS = [
     logistic.Logistic(features=68),
@@ -109,6 +52,74 @@ def test_what_decides_a_clipped_gradient_has_the_same_bits_among_any_neighbours(
         part = _rowwise(model, parameters, features[order], labels[order])
         for found, expected in zip(part, whole, strict=True):
             assert np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(expected[order]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("widths", "activation"), [((784, 10), "tanh"), ((784, 128, 10), "tanh"), ((31, 20, 7), "relu")]
+)
+def test_what_decides_a_networks_clipped_gradient_has_the_same_bits_among_any_neighbours(widths, activation):
+    generator = np.random.default_rng(5)
+    stack = dense.layers(dense.initial(widths, 1), widths)
+    features = generator.normal(size=(256, widths[0])).astype(np.float32)
+    labels = generator.integers(0, widths[-1], 256)
+
+    def decide(rows: np.ndarray, row_labels: np.ndarray) -> tuple:
+        values = dense.forward(stack, mlp.padded(rows, mlp.ROWS), activation)
+        derivatives = dense.backward(
+            stack, values, dense.residuals(values[-1], row_labels), activation, to_inputs=False
+        )
+        return (*values, *derivatives, dense.squared_norms(values, derivatives))
+
+    whole = decide(features, labels)
+    for count in (1, 5, 63, 64, 65, 130, 256):
+        order = generator.permutation(256)[:count]
+        for found, expected in zip(decide(features[order], labels[order]), whole, strict=True):
+            assert np.ascontiguousarray(found[:count]).tobytes() == np.ascontiguousarray(expected[order]).tobytes()
+
+
+@pytest.mark.parametrize(("activation", "padding"), [("tanh", 2), ("relu", 0)])
+def test_what_decides_a_lenets_clipped_gradient_has_the_same_bits_among_any_neighbours(activation, padding):
+    """Full-size images; twelve records alone, and in other places of other crowds."""
+    generator = np.random.default_rng(6)
+    model = lenet.LeNet(784, 10, activation, padding)
+    single = model.initial(2)
+    first, second, stack = model._unpacked(single)
+    images = generator.uniform(size=(40, 784)).astype(np.float32)
+    labels = generator.integers(0, 10, 40)
+
+    def decide(order: np.ndarray) -> list[bytes]:
+        shared = convolution.shared(model.geometry, lenet.ROWS)
+        values = dense.forward(stack, shared.forward(images[order], first, second, activation), activation)
+        residuals = dense.residuals(values[-1], labels[order])
+        at_outputs, *derivatives = dense.backward(stack, values, residuals, activation, to_inputs=True)
+        gradients = shared.gradients(at_outputs, second, activation)
+        squared = dense.squared_norms(values, derivatives) + dense.squares(gradients)
+        parts = (*values, *derivatives, gradients, squared)
+        return [b"".join(np.ascontiguousarray(part[i]).tobytes() for part in parts) for i in range(len(order))]
+
+    alone = [decide(np.array([record]))[0] for record in range(12)]
+    for count in (2, 7, 15, 16):
+        for _ in range(8):
+            order = generator.permutation(40)[:count]
+            for record, found in zip(order.tolist(), decide(order), strict=True):
+                assert record >= 12 or found == alone[record]
+
+
+def test_a_product_whose_rows_depend_on_their_place_is_not_used(monkeypatch):
+    """A planted kernel that treats the last four rows differently, as real ones do in float32."""
+
+    def crooked(rows, weights, way):
+        found = (rows @ weights).copy()
+        if way.rows == 64:
+            found[-4:] = np.nextafter(found[-4:], np.inf)
+        return found
+
+    monkeypatch.setattr(products, "_product", crooked)
+    assert not products.is_rowwise(products.Way(64, False), 6, 3, np.float64)
+    products.chosen_way.cache_clear()
+    chosen = products.chosen_way(64, 6, 3, np.dtype(np.float64))
+    products.chosen_way.cache_clear()
+    assert chosen is None or chosen.rows < 64
 
 
 @pytest.mark.parametrize(("features", "classes"), [(5, 3), (200, 10)])
@@ -196,6 +207,43 @@ def test_models_are_made_by_name():
     assert sum(spec.size for spec in models.make("logistic", features=68).arrays) == 69
 
 
+def test_lenets_have_the_textbooks_number_of_parameters():
+    """61,706 with padding 2 and 44,426 without, for 28 x 28 pixels and 10 classes."""
+    for padding, expected in ((2, 61_706), (0, 44_426)):
+        model = models.make("lenet", features=784, classes=10, activation="tanh", padding=padding)
+        assert sum(spec.size for spec in model.arrays) == expected
+        assert model.name == f"lenet-tanh-{padding}"
+    mapped = models.make("softmax", features=784, classes=10, feature_map="oriented-gradients")
+    assert sum(spec.size for spec in mapped.arrays) == 3_930
+
+
+def test_images_of_another_shape_than_a_square_are_convolved(monkeypatch):
+    """A record turned on its side, and a model turned with it, have the same loss for symmetric weights."""
+    wide = models.make("lenet", features=16 * 20, classes=3, activation="tanh", padding=0, image=[16, 20])
+    tall = models.make("lenet", features=16 * 20, classes=3, activation="tanh", padding=0, image=[20, 16])
+    parameters = np.random.default_rng(0).normal(scale=0.1, size=sum(spec.size for spec in wide.arrays))
+    for start, shape in ((0, (6, 1)), (156, (16, 6))):
+        size = shape[0] * shape[1] * 25
+        window = parameters[start : start + size].reshape(*shape, 5, 5)
+        parameters[start : start + size] = (window + window.swapaxes(2, 3)).ravel()
+    images = np.random.default_rng(1).uniform(size=(5, 16, 20))
+    turned = parameters.copy()
+    dense_part = turned[156 + 2416 :]
+    rows = dense_part[: 32 * 120].reshape(16, 1, 2, 120)  # 16 channels of 1 x 2 for the wide, of 2 x 1 for the tall
+    assert rows.size == wide.widths[0] * 120
+    expected = wide.predict(parameters, wide.prepare(images.reshape(5, -1)))
+    found = tall.predict(turned, tall.prepare(images.swapaxes(1, 2).reshape(5, -1)))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_a_flat_image_maps_to_zeros_and_any_other_to_norm_three():
+    images = np.random.default_rng(0).uniform(size=(3, 64))
+    images[1] = 0.0
+    found = oriented_gradients.of(images, (8, 8))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), [3, 0, 3], rtol=1e-2)
+    assert not found[1].any()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -205,6 +253,20 @@ def test_models_are_made_by_name():
         ({"kind": "softmax", "features": 3, "classes": 1}, "classes"),
         ({"kind": "logistic", "features": 3, "l2": -1.0}, "l2"),
         ({"kind": "logistic", "features": 3, "l2": float("nan")}, "l2"),
+        ({"kind": "logistic", "features": 3, "hidden": [3]}, "has no hidden"),
+        ({"kind": "softmax", "features": 3, "l2": 0.1, "precision": "float32"}, "float64"),
+        ({"kind": "softmax", "features": 3, "image": [1, 3]}, "image"),
+        ({"kind": "softmax", "features": 30, "feature_map": "oriented-gradients"}, "image"),
+        ({"kind": "softmax", "features": 784, "feature_map": "oriented-gradients", "image": [784, 1]}, "multiples"),
+        ({"kind": "softmax", "features": 784, "feature_map": "edges"}, "feature_map"),
+        ({"kind": "mlp", "features": 3, "classes": 3}, "needs hidden"),
+        ({"kind": "mlp", "features": 3, "classes": 3, "hidden": [0], "activation": "tanh"}, "hidden"),
+        ({"kind": "mlp", "features": 3, "classes": 3, "hidden": [4], "activation": "sigmoid"}, "activation"),
+        ({"kind": "mlp", "features": 3, "classes": 3, "hidden": [4], "activation": "tanh", "l2": 0.1}, "no l2"),
+        ({"kind": "lenet", "features": 784, "classes": 10, "activation": "tanh"}, "needs padding"),
+        ({"kind": "lenet", "features": 784, "classes": 10, "activation": "tanh", "padding": 1}, "multiples of 4"),
+        ({"kind": "lenet", "features": 785, "classes": 10, "activation": "tanh", "padding": 0}, "pixels"),
+        ({"kind": "lenet", "features": 64, "classes": 10, "activation": "tanh", "padding": -1}, "padding"),
     ],
 )
 def test_models_that_cannot_be_are_refused(arguments, message):

@@ -9,7 +9,11 @@ import click
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--model", "kind", type=click.Choice(["logistic", "softmax"]), required=True)
+@click.option("--model", "kind", required=True, help="logistic, softmax, mlp, lenet or torch; docs/models.md has them.")
+@click.option(
+    "--model-option", "settings", multiple=True, metavar="NAME=VALUE",
+    help="A further setting of [model]: activation=tanh, padding=2, hidden=128,64.",
+)  # fmt: skip
 @click.option("--data", required=True, metavar="FILE", help="A table like the clients': .csv, .npz, or a built-in set.")
 @click.option("--clients", type=int, required=True, help="Number of participants.")
 @click.option("--epsilon", type=float, required=True, help="The most that one client's whole run may cost, with delta.")
@@ -35,7 +39,8 @@ import click
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     folder: Path,
-    kind: Literal["logistic", "softmax"],
+    kind: str,
+    settings: tuple[str, ...],
     data: str,
     clients: int,
     epsilon: float,
@@ -88,6 +93,7 @@ def command(
         listen=listen,
         server=server or listen,
         accept_large_delta=accept_large_delta,
+        options=new.options(settings),
     )
     made = new.make(folder, choice)
     if as_json:

@@ -6,6 +6,7 @@ Text only: what the numbers are is decided in `plan`, where the files go by whoe
 import math
 from dataclasses import dataclass
 
+from hushgrad.client import models
 from hushgrad.experiments.plan import MAX_DELAY, Plan
 
 COMMENT_COLUMN = 32
@@ -226,9 +227,14 @@ def _data(data: DataSource) -> str:
 
 def _model(plan: Plan) -> str:
     request = plan.request
-    lines = [f"kind = {_text(plan.model.name)}", f"l2 = {_number(request.l2)}"]
-    if plan.model.name == "softmax":
+    takes = models.OPTIONS[request.kind]
+    lines = [f"kind = {_text(request.kind)}"]
+    if "l2" in takes:
+        lines.append(f"l2 = {_number(request.l2)}")
+    if "classes" in takes:
         lines.append(f"classes = {request.classes}")
+    for name, value in request.options.items():
+        lines.append(f"{name} = {_text(value) if isinstance(value, str) else value}")
     return "\n".join(lines)
 
 

@@ -1,8 +1,9 @@
 """`hushgrad new`: writes the files that a federation on one's own data starts from."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,6 +20,9 @@ LINGER_SECONDS = 60.0
 KEEP_VERSIONS = 100
 RELEASE_INTERVAL_SECONDS = 0.2
 
+LISTS = ("hidden", "image")
+"""Settings of a model that are lists, even of one number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -31,9 +35,10 @@ class Choice:
         bounds_from: a public table whose features' ranges are the bounds.
         listen, server: host:port where the server listens, and where clients find it.
         accept_large_delta: whether a delta above 1/N is meant.
+        options: further settings of the model, as in a client's [model] table.
     """
 
-    kind: Literal["logistic", "softmax"]
+    kind: str
     data: str
     clients: int
     epsilon: float
@@ -54,6 +59,7 @@ class Choice:
     listen: str
     server: str
     accept_large_delta: bool
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +132,33 @@ def make(folder: Path, choice: Choice) -> Made:
         beta=choice.beta,
         sampler=choice.sampler,
         bounded=data.bounds is not None,
+        options=choice.options,
     )
     made = plan.make(request, accept_large_delta=choice.accept_large_delta)
     return Made(files=_write(folder, made, choice, data), plan=made, records_counted=choice.records is None)
+
+
+def options(settings: Iterable[str]) -> dict[str, Any]:
+    """Returns settings of a model from NAME=VALUE: whole numbers, lists of them separated by commas, and words.
+
+    Raises:
+        InputError: if one has no name, no value, or comes twice.
+
+    >>> options(["activation=tanh", "padding=2", "hidden=128,64"])
+    {'activation': 'tanh', 'padding': 2, 'hidden': [128, 64]}
+    """
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, _, text = setting.partition("=")
+        if not name or not text or name in found:
+            raise InputError(f"a model's option must be NAME=VALUE, each name once, found {setting!r}")
+        parts = text.split(",")
+        if all(part.strip().lstrip("-").isdecimal() for part in parts):
+            numbers = [int(part) for part in parts]
+            found[name] = numbers if len(numbers) > 1 or name in LISTS else numbers[0]
+        else:
+            found[name] = text
+    return found
 
 
 def checked_terms(made: Plan, initial: npt.NDArray[np.float32], *, straggler_timeout_seconds: float) -> str:

@@ -4,12 +4,14 @@ In formulas: N records of one client, s the sample size, q = s / N, T rounds, C 
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from hushgrad import accountant
 from hushgrad.accountant import sampler
 from hushgrad.client import models
+from hushgrad.client.models import oriented_gradients
 from hushgrad.experiments.errors import BudgetRefusedError, InputError
 from hushgrad.wire import grid, names
 from hushgrad.wire.errors import ContractError
@@ -33,7 +35,7 @@ class Request:
 
     Attributes:
         name: of the federation.
-        kind: of the model, "logistic" or "softmax".
+        kind: of the model, one of `models.KINDS`.
         features: number of features of a record.
         classes: number of classes.
         l2: lambda; every record's loss includes lambda / 2 * ||weights||^2.
@@ -48,6 +50,7 @@ class Request:
         step_kind: how they fall.
         sampler: "poisson" or "fixed".
         bounded: whether every feature is scaled to [0, 1] by declared bounds.
+        options: further settings of the model, as in a client's [model] table.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Request:
     step_kind: StepKind = "inverse-sqrt"
     sampler: Sampler = "poisson"
     bounded: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,9 @@ def make(request: Request, *, noise_multiplier: float | None = None, accept_larg
     sample_size = request.sample_size if request.sample_size is not None else max(1, round(request.records / 6))
     sizes = (sample_size,) * request.rounds
     try:
-        model = models.make(request.kind, features=request.features, classes=request.classes, l2=request.l2)
+        model = models.make(
+            request.kind, features=request.features, classes=request.classes, l2=request.l2, **request.options
+        )
         accountant.check_delta(request.delta, request.records, accept_large=accept_large_delta)
         n_max = _max_examples(request, sample_size)
 
@@ -188,7 +194,12 @@ def default_eta0(request: Request, sample_size: int) -> float:
     half as much again as the textbook's, because few records have that curvature (tried on three data sets). Without
     bounds the only public measure of scale is C, which people set near a typical gradient's norm; then it is 2 / C^2.
     """
-    scale = 6 / (1 + request.features / 3) if request.bounded else 2 / request.clip_norm**2
+    if request.kind not in ("logistic", "softmax"):
+        raise InputError(f'there is no usual step size for model "{request.kind}"; give eta0')
+    if request.options.get("feature_map"):
+        scale = 6 / (1 + oriented_gradients.NORM**2)
+    else:
+        scale = 6 / (1 + request.features / 3) if request.bounded else 2 / request.clip_norm**2
     return float(f"{scale / (sample_size * request.clients):.3g}")
 
 

@@ -53,7 +53,8 @@ def _product(rows: npt.NDArray[_Float], weights: npt.NDArray[_Float], way: Way) 
     if not way.transposed:
         return (blocks @ np.ascontiguousarray(weights)).reshape(-1, k)
     turned = np.ascontiguousarray(weights.T) @ blocks.transpose(0, 2, 1)
-    return turned.transpose(0, 2, 1).reshape(-1, k)
+    # A copy, laid out alike however many blocks there are: sums along a row have an order that follows the layout.
+    return np.ascontiguousarray(turned.transpose(0, 2, 1)).reshape(-1, k)
 
 
 @functools.lru_cache(maxsize=256)
