@@ -97,7 +97,8 @@ samplers = [{_text(request.sampler)}]
 
 
 def server(*, listen: str, state: str, keep_sealed: bool, keep_versions: int, linger_seconds: float) -> str:
-    """Returns server.toml."""
+    """Returns server.toml; with certificates and a local listener, if other machines can reach the address."""
+    is_local = listen.startswith(("127.", "localhost:", "[::1]:"))
     return f"""\
 {_line("listen", _text(listen), "host:port; port 0 picks a free one and logs it")}
 {_line("state", _text(state), "folder of receipts, checkpoints and published models")}
@@ -109,13 +110,21 @@ heartbeat_seconds = 5.0
 # How long to stay, after the end, for those who have not fetched the last model; 0: for ever.
 linger_seconds = {_number(linger_seconds)}
 # Health, status and gRPC reflection for people at this machine; on loopback only, off unless it is written here.
-{"# " if _is_loopback(listen) else ""}admin_listen = "127.0.0.1:7444"
+{"# " if is_local else ""}admin_listen = "127.0.0.1:7444"
+{"" if is_local else _TLS}# Certificates. Without them this server listens on loopback only: `hushgrad certs init` makes them, and prints the
+# table [tls] that belongs here.
 """
 
 
-def _is_loopback(address: str) -> bool:
-    """Whether only this machine can reach host:port; a server that others reach has its health checked locally."""
-    return address.startswith(("127.", "localhost:", "[::1]:"))
+_TLS = """
+# Certificates on both sides, because other machines reach this address. `hushgrad certs init` makes these files.
+[tls]
+ca = "certificates/ca.crt"
+certificate = "certificates/server.crt"
+key = "certificates/server.key"
+denied = "certificates/denied.txt"
+authority = "certificates"        # the server signs what `hushgrad enroll new` announced
+"""
 
 
 def client(
@@ -153,6 +162,7 @@ def client(
     return f"""\
 {who}
 {_line("server", _text(server), "or --server, or HUSHGRAD_SERVER")}
+# To a server on another machine with certificates: `hushgrad-client enroll` gets them, and adds the table [tls] here.
 {_line("state", _text(state), "ledger and outbox; or --state, or HUSHGRAD_STATE")}
 # How long the first contact may take; later outages are waited for without limit.
 connect_timeout_seconds = {_number(connect_timeout_seconds)}
