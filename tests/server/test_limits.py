@@ -1,5 +1,6 @@
 """The books on callers, and the room for uploads: pure, with a clock of the test's own."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -103,6 +104,17 @@ def test_unknown_and_impossible_limits_are_refused_with_the_key(tmp_path: Path) 
             config.load(path)
     path.write_text("[limits]\ncalls_at_once = 3")
     assert config.load(path).limits == msgspec.structs.replace(LimitsConfig(), calls_at_once=3)
+
+
+def test_the_page_about_limits_names_every_key_with_its_default() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "limits.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+(?: [KM]iB)?) \|", page, re.MULTILINE))
+    sizes = {"KiB": 2**10, "MiB": 2**20}
+    values = {}
+    for key, text in told.items():
+        number, _, unit = text.partition(" ")
+        values[key] = int(number) * sizes.get(unit, 1)
+    assert values == msgspec.structs.asdict(LimitsConfig())
 
 
 # The spool
