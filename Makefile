@@ -9,8 +9,9 @@ BENCH_PIP := .bench-env/bin/python -m pip --disable-pip-version-check -qq
 # .demo and .dev say when the two sets of packages were installed last. The second holds the first.
 DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
+FUZZ_READY := .venv/.fuzz
 
-.PHONY: help demo test faults simulate soak conformance lint lint-code lint-contract lint-deploy interop format stubs bench bench-env constraints clean
+.PHONY: help demo test faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers interop format stubs bench bench-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -38,7 +39,13 @@ simulate: $(DEV_READY) ## Run 20,000 simulated schedules of faults, and look for
 soak: $(DEV_READY) ## Everything at once, for ten minutes (ARGS="--minutes 2 --out soak.json")
 	@$(BIN)/python -m tests.faults.soak $(ARGS)
 
-lint: lint-code lint-contract lint-deploy ## Check format, types, stubs, imports, contract and container files
+hostile: $(DEV_READY) ## 500 silent sockets, 200 half-sent uploads, a dribbler, a flood: what a good client feels
+	@$(BIN)/python -m tests.faults.attackers $(ARGS)
+
+fuzz: $(FUZZ_READY) ## Fuzz decoder, admission and services with coverage (ARGS="--minutes 2")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+lint: lint-code lint-contract lint-deploy lint-docs ## Check format, types, contract, container files and pages
 
 lint-code: $(DEV_READY)
 	@$(BIN)/ruff format --check --quiet || { echo "lint: run 'make format'" >&2; exit 1; }
@@ -54,8 +61,23 @@ lint-contract: $(DEV_READY)
 
 lint-deploy: $(DEV_READY)
 	@$(BIN)/hadolint --config deploy/hadolint.yaml deploy/*.Dockerfile
-	@$(BIN)/docker-compose --file docker-compose.yml config --quiet
-	@echo "lint: container files hold"
+	@for file in docker-compose.yml deploy/compose.*.yml; do \
+		$(BIN)/docker-compose --file $$file --profile '*' config --quiet || exit 1; done
+	@$(BIN)/python -m tests.deploy.manifests
+	@echo "lint: container files and manifests hold"
+
+lint-docs: $(DEV_READY)
+	@$(BIN)/python docs/make_reference.py --check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict --site-dir build/site
+	@echo "lint: pages are complete and their links hold"
+
+docs: $(DEV_READY) ## Write the reference from the code, and build the pages into build/site
+	@$(BIN)/python docs/make_reference.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs --quiet build --strict --site-dir build/site
+	@echo "open build/site/index.html"
+
+containers: $(DEV_READY) ## Build the images and run docker-compose.yml without an engine; needs root (ARGS=--rebuild)
+	@$(BIN)/python -m tests.deploy.containers $(ARGS)
 
 interop: $(DEV_READY) ## Let our client, the minimal one and the Node.js one learn together and alone (needs Node.js)
 	@$(BIN)/python examples/interop.py $(ARGS)
@@ -76,7 +98,7 @@ constraints: ## Choose newest versions of everything and pin them in constraints
 	@rm -rf .constraints-env
 	@$(call make_environment,.constraints-env)
 	@echo "choosing versions; this takes a few minutes"
-	@.constraints-env/bin/python -m pip --disable-pip-version-check -qq install '.[dev,bench,release]'
+	@.constraints-env/bin/python -m pip --disable-pip-version-check -qq install '.[dev,bench,release,fuzz]'
 	@{ sed -n '/^#/p' constraints.txt; \
 		.constraints-env/bin/python -m pip --disable-pip-version-check freeze --exclude hushgrad \
 		| grep -E '^[A-Za-z0-9._-]+==[^ ]+$$'; } > .constraints-env/new
@@ -109,6 +131,12 @@ $(DEV_READY): pyproject.toml constraints.txt
 	@echo "installing hushgrad and the tools into .venv; this takes a minute or two, once"
 	@$(PIP) install -c constraints.txt -e '.[dev,bench]'
 	@touch $(DEMO_READY) $@
+
+# A compiled fuzzer: only who fuzzes installs it.
+$(FUZZ_READY): $(DEV_READY)
+	@echo "installing the fuzzer into .venv"
+	@$(PIP) install -c constraints.txt -e '.[fuzz]'
+	@touch $@
 
 .bench-env/.ready: benchmarks/peers.txt
 	@$(call make_environment,.bench-env)
