@@ -1,8 +1,9 @@
 """Minutes of everything at once: python -m tests.faults.soak --minutes 10 [--out soak.json].
 
 Five clients; the server is killed every three seconds and clients at random; 5 % of packets are lost (without root: 5 %
-of calls) and 10 % of calls repeated. At the end the oracle judges every sealed update and every version. Client-1 is
-never killed: its memory and descriptors are what must stay flat, and those of each server, just before its end.
+of calls) and 10 % of calls repeated. Beside them an idle client pings a server of its own all the time. At the end the
+oracle judges every sealed update and every version. Client-1 is never killed: its memory and descriptors are what must
+stay flat, and those of each server, just before its end.
 """
 
 import argparse
@@ -14,9 +15,12 @@ import statistics
 import sys
 import tempfile
 import time
+from concurrent import futures
 from pathlib import Path
+from typing import Any
 
 from tests.faults import crowd
+from tests.faults.network import idle
 from tests.faults.network.switch import CALM, Switch, Weather
 from tests.faults.process.proxies import Proxy
 from tests.faults.process.test_kills import judge_unfinished, outboxes, stop_clients
@@ -45,7 +49,7 @@ def growth(samples: list[tuple[float, int]]) -> dict[str, float]:
     return found
 
 
-def soak(root: Path, minutes: float, seed: int) -> dict[str, object]:
+def soak(root: Path, minutes: float, seed: int) -> dict[str, Any]:
     """Runs it and returns the figures.
 
     Raises:
@@ -118,8 +122,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="hushgrad-soak-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="hushgrad-soak-") as folder,
+        tempfile.TemporaryDirectory() as quiet,
+        futures.ThreadPoolExecutor(1) as pool,
+    ):
+        idling = pool.submit(idle.idle, Path(quiet), 60 * options.minutes)
         figures = soak(Path(folder) / "run", options.minutes, options.seed)
+        figures["idle"] = idling.result()
+    assert figures["idle"]["lost_ours"] == 0, "an idle client that pings was sent away"
     text = json.dumps(figures, indent=2)
     print(text)
     if options.out:

@@ -2,19 +2,15 @@
 
 import os
 import shutil
-import signal
 import time
-from concurrent import futures
 from pathlib import Path
 
-import grpc
 import pytest
 
 from tests.faults import crowd
+from tests.faults.network import idle
 from tests.faults.network.switch import CALM, Switch, Weather
 from tests.faults.process.test_kills import judge_unfinished, stop_clients
-from tests.support.federations import make_terms
-from tests.support.servers import ServerProcess, make_state
 
 pytestmark = [
     pytest.mark.e2e,
@@ -107,33 +103,7 @@ def test_a_partition_of_one_client_suspends_it_and_healing_brings_it_back(tmp_pa
 
 
 def test_an_idle_client_that_pings_every_ten_seconds_is_not_sent_away(tmp_path: Path) -> None:
-    options = [
-        ("grpc.keepalive_time_ms", 10_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-
-    def watch(address: str, states: list[grpc.ChannelConnectivity]) -> grpc.Channel:
-        channel = grpc.insecure_channel(address, options=options)
-        channel.subscribe(states.append, try_to_connect=True)
-        grpc.channel_ready_future(channel).result(timeout=10)
-        return channel
-
-    make_state(tmp_path, make_terms())
-    # The twin: a server without our settings sends such a client away.
-    plain = grpc.server(futures.ThreadPoolExecutor(1))
-    port = plain.add_insecure_port("127.0.0.1:0")
-    plain.start()
-    with ServerProcess(tmp_path) as server:
-        ours: list[grpc.ChannelConnectivity] = []
-        theirs: list[grpc.ChannelConnectivity] = []
-        channels = [watch(server.address, ours), watch(f"127.0.0.1:{port}", theirs)]
-        time.sleep(45)
-        assert ours[-1] is grpc.ChannelConnectivity.READY
-        assert ours.count(grpc.ChannelConnectivity.READY) == 1
-        assert theirs[-1] is not grpc.ChannelConnectivity.READY or theirs.count(grpc.ChannelConnectivity.READY) > 1
-        for channel in channels:
-            channel.close()
-        server.stop(signal.SIGTERM)
-    plain.stop(0)
+    """`make soak` does the same for ten minutes."""
+    found = idle.idle(tmp_path, 45)
+    assert found["lost_ours"] == 0
+    assert found["lost_plain"] > 0  # the twin
