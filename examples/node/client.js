@@ -50,11 +50,18 @@ export function crc32c(...parts) {
   return (crc ^ 0xffffffff) >>> 0;
 }
 
+// Plain text, or TLS where HUSHGRAD_TLS_CA, HUSHGRAD_TLS_KEY and HUSHGRAD_TLS_CERTIFICATE name PEM files.
+function credentials() {
+  const files = ["CA", "KEY", "CERTIFICATE"].map((name) => process.env[`HUSHGRAD_TLS_${name}`]);
+  if (!files.some(Boolean)) return grpc.credentials.createInsecure();
+  return grpc.credentials.createSsl(...files.map((file) => fs.readFileSync(file)));
+}
+
 class Client {
   #wake = () => {};
 
   constructor(server, participant, folder, data, own) {
-    const connect = (service) => new v1[service](server, grpc.credentials.createInsecure(), OPTIONS);
+    const connect = (service) => new v1[service](server, credentials(), OPTIONS);
     this.stubs = {
       terms: connect("TermsService"),
       membership: connect("MembershipService"),
