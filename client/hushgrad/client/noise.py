@@ -30,6 +30,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from hushgrad.client import fast
 from hushgrad.client.errors import InputError
 from hushgrad.client.stream import RandomStream
 
@@ -98,7 +99,7 @@ class GaussianTables:
         ScaleError: if the scale is out of that range.
     """
 
-    __slots__ = ("_mask", "_offset", "_other", "_own", "_threshold", "scale", "stride", "x", "y")
+    __slots__ = ("_mask", "_offset", "_pairs", "_threshold", "scale", "stride", "x", "y")
 
     def __init__(self, scale: float) -> None:
         self.scale: Final = scale
@@ -111,8 +112,9 @@ class GaussianTables:
         self._mask: Final = (np.uint16(len(self.x.threshold) - 1), np.uint16(len(self.y.threshold) - 1))
         self._offset: Final = len(self.x.threshold)
         self._threshold: Final = np.concatenate([self.x.threshold, self.y.threshold])
-        self._own: Final = np.concatenate([b * self.x.own, self.y.own])
-        self._other: Final = np.concatenate([b * self.x.other, self.y.other])
+        own, other = np.concatenate([b * self.x.own, self.y.own]), np.concatenate([b * self.x.other, self.y.other])
+        # Both values of a cell beside each other: what is not below the threshold takes the second.
+        self._pairs: Final = np.stack([own, other], axis=1).ravel()
 
     def draw(self, stream: RandomStream, count: int) -> npt.NDArray[np.int64]:
         """Returns `count` independent draws, shape (count,), from the noise lane: 20 bytes each.
@@ -121,10 +123,16 @@ class GaussianTables:
         """
         if count <= _BLOCK:
             return self._draw_block(stream, count)
+        compiled = fast.kernels() if count >= fast.WORTH else None
         noise = np.empty(count, np.int64)
         for start in range(0, count, _BLOCK):
             part = noise[start : start + _BLOCK]
-            part[:] = self._draw_block(stream, len(part))
+            if compiled is None:
+                part[:] = self._draw_block(stream, len(part))
+                continue
+            words = stream.uint64("noise", 2 * len(part))
+            cells = stream.uint16("noise", 2 * len(part))
+            compiled.mixture(words, cells, self._threshold, self._pairs, *self._mask, self._offset, part)
         return noise
 
     def _draw_block(self, stream: RandomStream, count: int) -> npt.NDArray[np.int64]:
@@ -133,7 +141,10 @@ class GaussianTables:
         cells[:count] &= self._mask[0]
         cells[count:] &= self._mask[1]
         cells[count:] += self._offset
-        values = np.where(words < self._threshold.take(cells), self._own.take(cells), self._other.take(cells))
+        second = words >= self._threshold.take(cells, mode="wrap")  # no cell is out of range: "wrap" alone is fastest
+        cells += cells
+        cells += second
+        values = self._pairs.take(cells, mode="wrap")
         return np.add(values[:count], values[count:], dtype=np.int64)
 
 
