@@ -12,7 +12,7 @@ from hushgrad.client import connection, template, tls
 from hushgrad.client.config import EvaluatorConfig, TlsConfig, load_client, load_evaluator
 from hushgrad.client.errors import InputError
 from hushgrad.client.tls import Credentials
-from hushgrad.client.transport import FatalError, Transport
+from hushgrad.client.transport import FatalError, RetryableError, Transport
 from hushgrad.v1 import terms_pb2_grpc
 
 from tests.client.test_config import CLIENT
@@ -230,6 +230,19 @@ def test_our_own_expiry_ends_a_run_at_the_next_fault(pki: Pki, tmp_path: Path) -
     time.sleep(max(0.0, credentials.own.not_after - time.time()) + 0.05)
     with secured(pki) as address:
         assert "the certificate of participant client-1 of test expired on" in final(address, credentials)
+
+
+def test_a_certificate_that_was_renewed_in_the_meantime_is_taken_up(pki: Pki, tmp_path: Path) -> None:
+    config = config_of(pki, pki.member("client-1", seconds=1), tmp_path / "me")
+    credentials = load(config, time.time() - 1)
+    time.sleep(max(0.0, credentials.own.not_after - time.time()) + 0.05)
+    with secured(pki) as address:
+        transport = Transport(address, "client-1", credentials)
+        pki.member("client-1").save(tmp_path / "me")
+        with pytest.raises(RetryableError):
+            transport.get_terms()
+        assert transport.get_terms()
+        transport.close()
 
 
 def test_a_server_that_is_away_is_no_matter_of_certificates(pki: Pki, tmp_path: Path) -> None:

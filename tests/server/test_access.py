@@ -14,6 +14,9 @@ from cryptography import x509
 from google.protobuf.descriptor_pool import Default
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
+from hushgrad.client import tls
+from hushgrad.client.config import TlsConfig
+from hushgrad.client.transport import RetryableError, Transport
 from hushgrad.server import denylist, roles
 from hushgrad.v1 import (
     common_pb2,
@@ -310,6 +313,21 @@ def test_a_certificate_that_expires_ends_what_its_connection_does(world: World) 
     assert (code, "expired" in detail) == (CODES.UNAUTHENTICATED, True)
     code, detail = refused(client.status)
     assert (code, "expired" in detail) == (CODES.UNAUTHENTICATED, True)
+
+
+def test_a_running_client_takes_up_its_renewed_certificate(world: World, tmp_path: Path) -> None:
+    certificate, key = world.pki.member("client-3", seconds=1).save(tmp_path / "me")
+    config = TlsConfig(str(world.pki.folder / "ca.crt"), str(certificate), str(key))
+    credentials = tls.load(config, name="client-3", roles=("participant",))
+    transport = Transport(world.server.address, "client-3", credentials)
+    assert transport.get_terms()
+    world.pki.member("client-3").save(tmp_path / "me")
+    time.sleep(max(0.0, credentials.own.not_after - time.time()) + 0.1)
+    # The connection stands, and the server refuses the call: the client looks for a newer certificate and goes on.
+    with pytest.raises(RetryableError, match="was renewed"):
+        transport.get_terms()
+    assert transport.get_terms()
+    transport.close()
 
 
 def test_a_deny_list_that_cannot_be_read_lets_nobody_back_in(world: World) -> None:

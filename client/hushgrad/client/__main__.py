@@ -173,7 +173,7 @@ def enroll(
 @click.option("--evaluator", is_flag=True, help="The configuration is an evaluator's.")
 @_options("client.toml")
 def renew(config: Path, within_days: float | None, evaluator: bool, as_json: bool, **overrides: str | None) -> None:
-    """Gets a certificate that holds longer, for the same key. Restart a running client afterwards."""
+    """Gets a certificate that holds longer, for the same key. A running client takes it up by itself."""
     from hushgrad.client import commands, enrollment
     from hushgrad.client import config as configuration
     from hushgrad.wire import certificates

@@ -37,6 +37,7 @@ class Credentials:
         ca, certificate, key: PEM.
         own: what counts in our certificate.
         server_name: the name that the server's certificate must have; empty: the host of the address.
+        source: the files that they were read from; None: from none.
     """
 
     ca: bytes
@@ -44,6 +45,17 @@ class Credentials:
     key: bytes = field(repr=False)
     own: Certificate
     server_name: str = ""
+    source: TlsConfig | None = None
+
+    def newer(self) -> "Credentials | None":
+        """Returns what the files hold now, if that is another certificate of ours, and it holds; else None."""
+        if self.source is None:
+            return None
+        try:
+            found = load(self.source, name=self.own.identity.name, roles=(self.own.identity.role,))
+        except InputError:
+            return None
+        return found if found.own.serial != self.own.serial else None
 
     def channel(self, address: str, options: tuple[tuple[str, Any], ...]) -> grpc.Channel:
         """Opens a channel that shows our certificate and believes the authority's alone."""
@@ -95,7 +107,7 @@ def load(config: TlsConfig, *, name: str, roles: tuple[Role, ...], now: float | 
         )
     if os.stat(config.key).st_mode & 0o077:
         structlog.get_logger().warning("key_readable_by_others", file=config.key, what_to_do="chmod 600")
-    return Credentials(ca, pem, key, own, config.server_name)
+    return Credentials(ca, pem, key, own, config.server_name, config)
 
 
 def _checked(ca: bytes, pem: bytes, key: bytes, config: TlsConfig) -> Certificate:

@@ -166,27 +166,33 @@ class Transport:
     def __init__(self, address: str, participant: str, credentials: "Credentials | None" = None) -> None:
         self.address = address
         self.participant = participant
-        self._credentials = credentials
         self._was_answered = False
         self._asked_why_at = -math.inf
         self.session = 0
         self._terms_digest = b""
         self._max_unary_bytes = wire_terms.MAX_UNARY_BYTES
         self._max_chunk_bytes = wire_terms.MIN_CHUNK_BYTES
-        self._channel = (
-            grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-            if credentials is None
-            else credentials.channel(address, CHANNEL_OPTIONS)
-        )
         self._guard = threading.Lock()
         self._closing = threading.Event()
         self._waits = 0
         self._looked_at = -math.inf
-        self._terms = terms_pb2_grpc.TermsServiceStub(self._channel)
-        self._membership = membership_pb2_grpc.MembershipServiceStub(self._channel)
-        self._updates = updates_pb2_grpc.UpdateServiceStub(self._channel)
-        self._models = models_pb2_grpc.ModelServiceStub(self._channel)
-        self._enrollment = enrollment_pb2_grpc.EnrollmentServiceStub(self._channel)
+        self._channels: list[grpc.Channel] = []
+        self._connect(credentials)
+
+    def _connect(self, credentials: "Credentials | None") -> None:
+        """Opens a channel that later calls use; what is under way goes on where it is."""
+        self._credentials = credentials
+        self._channel = channel = (
+            grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+            if credentials is None
+            else credentials.channel(self.address, CHANNEL_OPTIONS)
+        )
+        self._channels.append(channel)
+        self._terms = terms_pb2_grpc.TermsServiceStub(channel)
+        self._membership = membership_pb2_grpc.MembershipServiceStub(channel)
+        self._updates = updates_pb2_grpc.UpdateServiceStub(channel)
+        self._models = models_pb2_grpc.ModelServiceStub(channel)
+        self._enrollment = enrollment_pb2_grpc.EnrollmentServiceStub(channel)
 
     def close(self) -> None:
         """Ends all calls and waits under way."""
@@ -194,7 +200,8 @@ class Transport:
         # gRPC's thread that looks after a channel's state writes a stack trace when the channel is closed under it.
         while self._waits or time.monotonic() < self._looked_at + _LOOK_SECONDS:
             time.sleep(0.01)
-        self._channel.close()
+        for channel in self._channels:
+            channel.close()
 
     def wait_for_connection(self, seconds: float) -> None:
         """Waits for so long; less when there is no connection and one comes about, or the transport is closed.
@@ -203,14 +210,14 @@ class Transport:
         A fault of a connection that stands is waited for in full.
         """
         states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
-        note = states.put
+        note, channel = states.put, self._channel
         deadline = time.monotonic() + seconds
         with self._guard:
             if self._closing.is_set():
                 return
             self._waits += 1
         try:
-            self._channel.subscribe(note, try_to_connect=True)
+            channel.subscribe(note, try_to_connect=True)
             was_away = False
             while not self._closing.is_set() and (left := deadline - time.monotonic()) > 0:
                 try:
@@ -221,7 +228,7 @@ class Transport:
                     return
                 was_away = was_away or state is not grpc.ChannelConnectivity.READY
         finally:
-            self._channel.unsubscribe(note)
+            channel.unsubscribe(note)
             with self._guard:
                 self._looked_at = time.monotonic()
                 self._waits -= 1
@@ -402,20 +409,35 @@ class Transport:
 
         Before the first answer such a reason is final: a person has mixed something up. Later it may pass.
         """
+        used = self._credentials
         try:
             with _grpc_errors():
                 yield
+        except FatalError as error:
+            if str(error).startswith("UNAUTHENTICATED") and self._has_renewed(used):
+                raise RetryableError("the certificate was renewed; once more with the new one") from None
+            raise
         except RetryableError as error:
             if self._closing.is_set() or not str(error).startswith("UNAVAILABLE"):
                 raise
-            lapse = "" if self._credentials is None else self._credentials.own.lapse(time.time())
-            if lapse:
+            lapse = "" if used is None else used.own.lapse(time.time())
+            if lapse and not self._has_renewed(used):
                 raise FatalError(f"{lapse}; ask the operator for a new bundle") from None
             why = self._why_refused()
             if not why:
                 raise
             raise (RetryableError if self._was_answered else FatalError)(why) from None
         self._was_answered = True
+
+    def _has_renewed(self, used: "Credentials | None") -> bool:
+        """Says whether there is a newer certificate than the one that a call used; later calls use it then."""
+        with self._guard:
+            if self._credentials is not used:
+                return True
+            newer = None if used is None or self._closing.is_set() else used.newer()
+            if newer is not None:
+                self._connect(newer)
+            return newer is not None
 
     def _why_refused(self) -> str:
         now = time.monotonic()
