@@ -17,7 +17,10 @@ from grpc_health.v1 import health_pb2
 from hushgrad.client import tls
 from hushgrad.client.config import TlsConfig
 from hushgrad.client.transport import RetryableError, Transport
+from hushgrad.server import config as server_config
 from hushgrad.server import denylist, roles
+from hushgrad.server import tls as server_tls
+from hushgrad.server.errors import InputError
 from hushgrad.v1 import (
     common_pb2,
     enrollment_pb2,
@@ -380,6 +383,28 @@ def test_the_servers_certificate_is_replaced_while_it_runs(world: World) -> None
     assert again.get_terms().terms_digest == world.digest
 
 
+def test_a_server_whose_certificate_has_expired_or_is_another_federations_does_not_start(tmp_path: Path) -> None:
+    pki = Pki(tmp_path)
+    config = server_config.TlsConfig(*(str(pki.folder / name) for name in ("ca.crt", "server.crt", "server.key")))
+    assert server_tls.door(config, TERMS, FakeLog()).authority is None
+    pki.renew_server(seconds=-1)
+    with pytest.raises(InputError, match=r"expired on .* certs renew"):
+        server_tls.door(config, TERMS, FakeLog())
+    other = Pki(tmp_path / "other", "other")
+    config = server_config.TlsConfig(
+        *(str(other.folder / name) for name in ("ca.crt", "server.crt", "server.key")), authority=str(other.folder)
+    )
+    with pytest.raises(InputError, match="is of federation other, the terms are of test"):
+        server_tls.door(config, TERMS, FakeLog())
+
+
+class FakeLog:
+    """Takes every event."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
 # Certificates from the server
 
 
@@ -390,6 +415,8 @@ def test_a_member_renews_its_own_certificate_and_gets_no_other_name(world: World
     got = certificates.of(x509.load_der_x509_certificate(stub.Renew(request, timeout=10).certificate))
     assert got.identity.uri == "hushgrad://test/watcher/board"
     assert got.serial in {one.serial for one in world.pki.authority.issued()}
+    # One a minute is plenty: each stays in the register.
+    assert refused(lambda: stub.Renew(request, timeout=10))[0] is CODES.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("request_bytes", [b"", b"not a request", b"\x30" * 9000], ids=["empty", "junk", "large"])

@@ -137,6 +137,19 @@ def test_a_deny_list_that_is_missing_at_the_start_is_an_error(tmp_path: Path) ->
         DenyList(tmp_path / "denied.txt", print)
 
 
+def test_half_a_copy_of_a_deny_list_lets_nobody_back_in(authority: Authority) -> None:
+    denied = DenyList(authority.denied, lambda why: None)
+    authority.revoke({0xABCDEF: "first", 0x123456: "second"})
+    whole = authority.denied.read_text()
+    assert denied.holds(0x123456)
+    for length in range(len(whole)):
+        if length == 0 or whole[length - 1] != "\n":
+            authority.denied.write_text(whole[:length])
+            assert denied.holds(0x123456)
+            with pytest.raises(InputError):
+                denylist.read(authority.denied)
+
+
 def test_people_may_write_comments_and_empty_lines(tmp_path: Path) -> None:
     path = tmp_path / "denied.txt"
     path.write_text("# a comment\n\n  1f  # stolen\nABC\n")

@@ -139,7 +139,7 @@ def evaluate(config: Path, as_json: bool, **overrides: str | None) -> None:
 
 @main.command()
 @click.argument("bundle", type=_PATH)
-@click.option("--data", help="File of the records; an evaluator's test set.")
+@click.option("--data", envvar="HUSHGRAD_DATA", help="File of the records; an evaluator's test set.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where everything goes. [default: ./NAME]")
 @click.option("--yes", is_flag=True, help="Make the ledger without asking; for machines.")
 @click.option("--accept-new-budget", is_flag=True, help="Give data that had a ledger before a second budget.")
@@ -158,14 +158,23 @@ def enroll(
     answer: dict[str, Any] = {**enrollment.describe(enrolled), "ledger": None}
     if not as_json:
         click.echo(texts.enrolled(answer, loaded.address))
-    if enrolled.config is not None and not commands.has_ledger(enrolled.config):
-        made = yes or (not as_json and click.confirm(texts.ledger_question(enrolled.config), err=True))
-        if made:
-            answer["ledger"] = commands.ledger_init(enrolled.config, accept_new_budget=accept_new_budget)
+    config = enrolled.config
+    if config is not None and not commands.has_ledger(config):
+        agreed = yes or (not as_json and _agrees(texts.ledger_question(config)))
+        if agreed:
+            answer["ledger"] = commands.ledger_init(config, accept_new_budget=accept_new_budget)
     if as_json:
         click.echo(commands.dumps(answer))
     elif enrolled.config_path is not None:
         click.echo(texts.after_enrolling(answer, made_ledger=answer["ledger"] is not None))
+
+
+def _agrees(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort:  # nobody is there to answer
+        click.echo(err=True)
+        return False
 
 
 @main.command()

@@ -50,11 +50,16 @@ def read(path: Path) -> dict[int, str]:
         InputError: if the file cannot be read, or a line is none.
     """
     try:
-        lines = path.read_text().splitlines()
+        text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"deny list {path} cannot be read: {error}; make it with `hushgrad certs init`") from None
+    if not text.endswith("\n"):
+        # Half a copy must not let anybody back in.
+        raise InputError(
+            f"deny list {path} is not whole: its last line, a comment at least, must end with a line break"
+        )
     denied = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(text.splitlines(), start=1):
         serial, _, note = line.partition("#")
         if not serial.strip():
             continue

@@ -27,6 +27,11 @@ TRIES: Final = 5
 
 REST_SECONDS: Final = 10.0
 
+RENEWAL_SECONDS: Final = 60.0
+"""Nobody needs two new certificates in a minute, and each is kept in a register for ever."""
+
+_MOST_REMEMBERED: Final = 10_000
+
 
 class Patience:
     """Counts failures by name: a bucket of `TRIES`, refilled by one every `REST_SECONDS`."""
@@ -68,6 +73,7 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServiceServicer):
         self._log = log
         self._clock = clock
         self._patience = Patience()
+        self._renewed_at: dict[str, float] = {}
         # One signature at a time, off the event loop: each waits for the disk.
         self._signing = asyncio.Lock()
 
@@ -103,11 +109,21 @@ class EnrollmentService(enrollment_pb2_grpc.EnrollmentServiceServicer):
         await self._gate.enter(context)
         identity = await self._identity(context)
 
+        now = time.monotonic()
+        if now - self._renewed_at.get(identity.uri, -RENEWAL_SECONDS) < RENEWAL_SECONDS:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{identity} got a certificate less than {RENEWAL_SECONDS:g} s ago; use it, or wait",
+            )
+
         def sign() -> bytes:
             key = authority_module.signing_request(request.signing_request)
             return self._authority.issue(identity, key, seconds=tokens.MEMBER_SECONDS, now=self._clock())
 
         pem = await self._signed(sign, context)
+        if len(self._renewed_at) >= _MOST_REMEMBERED:
+            self._renewed_at.clear()
+        self._renewed_at[identity.uri] = now
         self._log.info("renewed", who=identity.uri)
         return enrollment_pb2.RenewResponse(server=self._publisher.state, certificate=_der(pem))
 

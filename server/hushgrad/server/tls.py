@@ -4,6 +4,7 @@ Puts the parts together (`access`, `denylist`, `authority`) from the [tls] table
 """
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,8 @@ def door(config: TlsConfig, terms: Terms, log: Any) -> Door:
             f"{terms.federation}"
         )
     denied = DenyList(Path(config.denied), trouble) if config.denied else None
+    if denied is None:
+        log.warning("no_deny_list", why="[tls] names none, so nobody's certificate can be revoked")
     return Door(Rotation(config, trouble), Access(terms.federation, terms.participants, denied, log), authority)
 
 
@@ -138,5 +141,11 @@ def _check(material: _Material, config: TlsConfig) -> None:
         key = serialization.load_pem_private_key(material.key, None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise InputError(f"[tls] key = {config.key}: a private key in PEM form was expected: {error}") from None
+    expires = certificate.not_valid_after_utc.timestamp()
+    if time.time() > expires:
+        raise InputError(
+            f"[tls] certificate = {config.certificate} expired on {certificates.date(expires)}; renew it with "
+            "`hushgrad certs renew`"
+        )
     if key.public_key() != certificate.public_key():
         raise InputError(f"[tls] key = {config.key} is not the key of certificate = {config.certificate}")
