@@ -5,13 +5,14 @@ ARGS ?=
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+HEAVY_PIP := .heavy-env/bin/python -m pip --disable-pip-version-check -qq
 BENCH_PIP := .bench-env/bin/python -m pip --disable-pip-version-check -qq
 # .demo and .dev say when the two sets of packages were installed last. The second holds the first.
 DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 FUZZ_READY := .venv/.fuzz
 
-.PHONY: help demo test faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers interop format stubs bench bench-env constraints clean
+.PHONY: help demo test faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers interop format stubs test-heavy bench bench-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -92,6 +93,10 @@ stubs: $(DEV_READY) ## Make the Python stubs of protos/hushgrad/v1 anew
 bench: $(DEV_READY) ## Measure, print a table, write bench.json
 	@$(BIN)/python -m benchmarks --output bench.json $(ARGS)
 
+test-heavy: .heavy-env/.ready ## Test what needs PyTorch and JAX, and run the loops of examples/loops
+	@.heavy-env/bin/python -m pytest -q -m heavy -n 2 tests/heavy $(ARGS)
+	@$(BIN)/python tests/heavy/covered.py --write
+
 bench-env: .bench-env/.ready ## Install what we are measured against, in an environment of its own
 
 constraints: ## Choose newest versions of everything and pin them in constraints.txt
@@ -106,7 +111,7 @@ constraints: ## Choose newest versions of everything and pin them in constraints
 	@rm -rf .constraints-env
 
 clean: ## Remove environments, caches and build outputs; runs/ stays
-	@rm -rf .venv .bench-env .constraints-env .mypy_cache .pytest_cache .ruff_cache dist bench.json
+	@rm -rf .venv .bench-env .heavy-env .constraints-env .mypy_cache .pytest_cache .ruff_cache dist bench.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # make_environment(FOLDER): a virtual environment that works; made anew when it is missing or broken.
@@ -138,9 +143,18 @@ $(FUZZ_READY): $(DEV_READY)
 	@$(PIP) install -c constraints.txt -e '.[fuzz]'
 	@touch $@
 
+# In an environment of its own: PyTorch and JAX are large, and bring other versions of what they share with us.
+.heavy-env/.ready: pyproject.toml constraints.txt tests/heavy/frameworks.txt $(DEV_READY)
+	@$(call make_environment,.heavy-env)
+	@echo "installing hushgrad, PyTorch and JAX into .heavy-env; this takes some minutes, once"
+	@# PyTorch's sympy wants an older mpmath than we pin for a test of ours.
+	@grep -v '^mpmath==' constraints.txt > .heavy-env/constraints.txt
+	@$(HEAVY_PIP) install -r tests/heavy/frameworks.txt
+	@$(HEAVY_PIP) install -c .heavy-env/constraints.txt -e '.[experiments]' pytest pytest-timeout pytest-xdist
+	@touch $@
+
 .bench-env/.ready: benchmarks/peers.txt
 	@$(call make_environment,.bench-env)
-	@echo "installing what we are measured against into .bench-env"
+	@echo "installing what we are measured against, PyTorch among it, into .bench-env; this takes a few minutes, once"
 	@$(BENCH_PIP) install -r benchmarks/peers.txt
-	@$(BENCH_PIP) install --no-deps opacus==1.6.0 # of which one file is used; it would bring PyTorch
 	@touch $@
