@@ -111,9 +111,7 @@ heartbeat_seconds = 5.0
 linger_seconds = {_number(linger_seconds)}
 # Health, status and gRPC reflection for people at this machine; on loopback only, off unless it is written here.
 {"# " if is_local else ""}admin_listen = "127.0.0.1:7444"
-{"" if is_local else _TLS}# Certificates. Without them this server listens on loopback only: `hushgrad certs init` makes them, and prints the
-# table [tls] that belongs here.
-"""
+{"" if is_local else _TLS}"""
 
 
 _TLS = """
