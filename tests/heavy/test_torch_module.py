@@ -172,22 +172,19 @@ def test_any_number_of_records_is_a_sum_of_single_ones(kind: str, count: int) ->
     assert np.linalg.norm(whole - sum(parts, np.zeros_like(whole))) <= 2 * bound
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"sequence"}))  # of numbers that are not, it makes tokens
 def test_a_record_s_gradient_has_the_same_bits_in_every_place_and_company(kind: str) -> None:
     model = make(kind)
     parameters = model.initial(3).astype(np.float64)
     rows, labels = records(model, 64)
     alone = model.clipped_sum(parameters, rows[[9]], labels[[9]], 0.1).total
-    # Others whose gradient is exactly zero: their loss does not depend on the parameters when it is infinite, so they
-    # count as zero. What is left of the sum is the one record's vector, to the bit.
+    # All others count as zero, because nothing of theirs is finite: what is left is the one record's vector, to the bit.
     for place in (0, 1, 5, 31, 63):
         company = np.full((64, model.features), np.nan, np.float32)
         company[place] = rows[9]
         others = np.zeros(64, np.int64)
         others[place] = labels[9]
         found = model.clipped_sum(parameters, company, others, 0.1)
-        if kind == "sequence":  # a NaN is no token: its rows are finite
-            continue
         assert found.zeroed == 63
         np.testing.assert_array_equal(found.total, alone)
 
@@ -264,8 +261,8 @@ def frozen() -> nn.Module:
 @pytest.mark.parametrize(
     ("factory", "complaint"),
     [
-        (lambda: nn.Sequential(nn.Linear(20, 8), nn.BatchNorm1d(8), nn.Linear(8, 4)), r"layer '1' is BatchNorm1d: .*use GroupNorm"),
-        (lambda: nn.Sequential(nn.Unflatten(1, (1, 5, 4)), nn.InstanceNorm2d(1, track_running_stats=True)), "running statistics"),
+        (lambda: nn.Sequential(nn.BatchNorm1d(20), nn.Linear(20, 4)), r"layer '0' is BatchNorm1d: .*use GroupNorm"),
+        (lambda: nn.InstanceNorm2d(1, track_running_stats=True), "running statistics"),
         (lambda: nn.Sequential(nn.Linear(20, 8), nn.Dropout(0.5), nn.Linear(8, 4)), "Dropout with p = 0.5"),
         (Centred, "depends on the other examples"),
         (Counting, "changes its buffer 'seen'"),

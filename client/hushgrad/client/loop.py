@@ -38,6 +38,10 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 """Private records in any form: arrays with one row per record, by name."""
 
 
+Data = Dataset | Arrays | str | Path
+"""Private records: a data set, arrays, or the path of a file that [data] would name."""
+
+
 class LoopSession:
     """One participant in one federation, driven by the user's loop. Made by `connect`; close it, or use `with`.
 
@@ -126,7 +130,7 @@ def connect(
     *,
     gradient_error: float,
     clipping: Clipping = "library",
-    data: Dataset | Arrays | None = None,
+    data: Data | None = None,
     participant: str | None = None,
     server: str | None = None,
     state: str | None = None,
@@ -142,8 +146,9 @@ def connect(
             like, measure it (`gradient_spread`) and be generous: 1e-5 is usual, and costs little.
         clipping: "caller" allows `Round.submit_presummed`: gradients that the caller has clipped and summed. Ledger,
             updates and claim then say `clipping: declared by caller`, and the terms may forbid it.
-        data: private records that [data] does not name: a `dataset`, or arrays by name with one row per record. The
-            ledger must have been made for the same (`make_ledger`).
+        data: private records, where [data] does not name them: the path of a file, which wins over [data] file; a
+            `dataset`; or arrays by name with one row per record. The ledger must have been made for the same
+            (`make_ledger`).
         participant, server, state: win over the file's.
         accept_large_delta: accept a delta above 1/records.
 
@@ -153,7 +158,7 @@ def connect(
         UnreachableError: if no server answered.
         ConflictError: if a person must look.
     """
-    loaded = _load(config, participant=participant, server=server, state=state)
+    loaded = _load(config, data, participant=participant, server=server, state=state)
     warning = commitment.check_delta(loaded, accept_large=accept_large_delta)
     if warning:
         structlog.get_logger().warning("large_delta", why=warning)
@@ -209,19 +214,19 @@ def connect(
 def make_ledger(
     config: str | Path = "client.toml",
     *,
-    data: Dataset | Arrays | None = None,
+    data: Data | None = None,
     participant: str | None = None,
     state: str | None = None,
     accept_new_budget: bool = False,
 ) -> Path:
     """Makes the ledger of a participant for its data, as `hushgrad-client ledger init` does, and returns its path.
 
-    Only data that [data] of the configuration does not name need it; for others use the command.
+    Only data that no file holds need it; for others use the command.
 
     Raises:
         InputError: if there is one already, or this data had another one and `accept_new_budget` is not given.
     """
-    loaded = _load(config, participant=participant, server=None, state=state)
+    loaded = _load(config, data, participant=participant, server=None, state=state)
     _, _, fingerprint = _records(loaded, data)
     made = commands.ledger_init(loaded, accept_new_budget=accept_new_budget, fingerprint=fingerprint)
     return Path(str(made["ledger"]))
@@ -256,14 +261,17 @@ def gradient_spread(
     return max(float(np.linalg.norm(clipped(order) - alone[order], axis=1).max()) for order in orders) / clip_norm
 
 
-def _load(config: str | Path, *, participant: str | None, server: str | None, state: str | None) -> ClientConfig:
-    overrides = {"participant": participant, "server": server, "state": state}
+def _load(
+    config: str | Path, records: Data | None, *, participant: str | None, server: str | None, state: str | None
+) -> ClientConfig:
+    file = str(records) if isinstance(records, str | Path) else None
+    overrides = {"participant": participant, "server": server, "state": state, "data": file}
     return configuration.load_client(Path(config), overrides)
 
 
-def _records(config: ClientConfig, records: Dataset | Arrays | None) -> tuple[Dataset | None, int, str]:
+def _records(config: ClientConfig, records: Data | None) -> tuple[Dataset | None, int, str]:
     """Returns a data set if there is one, the number of rows, and the fingerprint."""
-    if records is None:
+    if records is None or isinstance(records, str | Path):
         records = data.load(config.data)
     if isinstance(records, Dataset):
         return records, len(records.labels), records.fingerprint
