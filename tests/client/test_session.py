@@ -520,12 +520,42 @@ def test_what_an_earlier_epoch_answers_late_counts_for_nothing() -> None:
 # Public clocks.
 
 
-def test_updates_leave_on_the_release_tick() -> None:
+def test_updates_leave_on_the_release_tick_and_the_next_round_begins_no_earlier() -> None:
+    core, _ = started_session(replace(FACTS, release_interval_seconds=0.5))  # round 0 begins at 0.0
+    assert core.handle(events.Sealed(0), 0.1) == []
+    assert core.wake_at() == 0.5
+    assert core.handle(events.Tick(), 0.4) == []
+    assert core.handle(events.Tick(), 0.51) == [events.Send(0), events.Train(1, 0)]
+    core.handle(events.Sealed(1), 0.6)
+    assert core.wake_at() == 1.0, "rounds that follow each other take an interval each"
+
+
+@pytest.mark.parametrize("began", [0.0, 0.1, 0.2499, 0.26, 0.49])
+def test_when_an_update_leaves_does_not_depend_on_how_long_its_round_took(began: float) -> None:
+    facts = replace(FACTS, release_interval_seconds=0.5)
+    departures = set()
+    for took in (0.001, 0.1, 0.26, 0.374):
+        core = Session(facts)
+        core.handle(joined(), began)
+        core.handle(events.ModelArrived(0), began)
+        assert core.handle(events.Started(verdict(), active()), began) == [events.Train(0, 0)]
+        assert core.handle(events.Sealed(0), began + took) == []
+        departures.add(core.wake_at())
+        assert not core.outlasted
+    assert len(departures) == 1
+
+
+def test_a_round_that_outlasts_the_interval_leaves_on_the_next_tick() -> None:
     core, _ = started_session(replace(FACTS, release_interval_seconds=0.5))
-    assert core.handle(events.Sealed(0), 10.1) == [events.Train(1, 0)]
+    core.handle(events.Sealed(0), 10.1)
     assert core.wake_at() == 10.5
-    assert core.handle(events.Tick(), 10.4) == []
-    assert core.handle(events.Tick(), 10.5) == [events.Send(0)]
+    assert core.outlasted
+
+
+def test_without_a_release_clock_no_round_outlasts_it() -> None:
+    core, _ = started_session(FACTS)
+    core.handle(events.Sealed(0), 10.1)
+    assert not core.outlasted
 
 
 def test_rounds_begin_no_faster_than_the_public_pace() -> None:

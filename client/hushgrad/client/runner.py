@@ -123,6 +123,7 @@ class Runner:
         self._backoff = Backoff()
         self._join_id = secrets.token_bytes(16)
         self._model: tuple[int, bytes] | None = None
+        self._told_of_timing = False
 
     def stop(self) -> None:
         """Asks the run to end and keep its state. May be called from a signal handler."""
@@ -180,6 +181,12 @@ class Runner:
                             raise ConflictError(reason)
                         case _:
                             self._carry_out(action)
+            if self._core.outlasted and not self._told_of_timing:
+                self._told_of_timing = True
+                self._log.warning(
+                    "round_outlasts_release_interval",
+                    why="when its update leaves tells that it took long; raise release_interval_seconds",
+                )
             wake = self._core.wake_at()
             try:
                 event = self._happened.get(timeout=None if wake is None else max(0.0, wake - self._clock()))

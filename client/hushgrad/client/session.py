@@ -32,6 +32,10 @@ _MAX_INVALID_IN_A_ROW = 3
 
 _MAX_BUSY_SECONDS = 60.0
 
+FREE_SHARE = 0.75
+"""An update leaves on the first tick that comes so much of an interval after its round began. What is left of one
+interval lets rounds that begin on a tick, a little late as timers are, leave on the next one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -42,7 +46,9 @@ class Facts:
         window: W of the terms.
         straggler_timeout_seconds: of the terms.
         delay: the permissible delay of the terms.
-        release_interval_seconds: updates leave on ticks of this clock; zero: at once.
+        release_interval_seconds: updates leave on ticks of this clock; zero: at once. When a round began decides which
+            tick, not when it was finished, and the next round begins no earlier: so nothing that others see depends on
+            how long a round takes, as long as that is below `FREE_SHARE` of the interval.
         round_seconds: rounds begin at least so many seconds apart.
     """
 
@@ -121,6 +127,8 @@ class Session:
         self._call_not_before = -math.inf
         self._training: int | None = None
         self._dropping = False
+        self._began = -math.inf
+        self._outlasted = False
         self._begin_not_before = -math.inf
         self._invalid_in_a_row = 0
         self._ended = False
@@ -145,6 +153,11 @@ class Session:
     def waiting(self) -> int:
         """Number of sealed updates without an answer."""
         return sum(not held.accepted for held in self._held.values())
+
+    @property
+    def outlasted(self) -> bool:
+        """True once a round took so long that the tick on which it leaves may tell so."""
+        return self._outlasted
 
     @property
     def over(self) -> bool:
@@ -202,7 +215,10 @@ class Session:
                 self._training = None
                 self._dropping = False
                 self._spend(round_)
-                self._held[round_] = _Held(accepted=False, not_before=self._release_time(now))
+                release = self._release_time(now)
+                self._outlasted |= now > self._began + FREE_SHARE * self._facts.release_interval_seconds > self._began
+                self._held[round_] = _Held(accepted=False, not_before=release)
+                self._begin_not_before = max(self._begin_not_before, release)
             case events.TrainingDropped():
                 self._training = None
                 self._dropping = False
@@ -390,6 +406,7 @@ class Session:
                 actions.append(self._call)
         if self._version is not None and self._wants_to_train(now) and self._allowed(now):
             self._training = self.next_round
+            self._began = now
             self._begin_not_before = now + self._facts.round_seconds
             actions.append(events.Train(self.next_round, self._version))
         return actions
@@ -521,9 +538,12 @@ class Session:
         self._largest_spent = max(self._largest_spent, round_)
 
     def _release_time(self, now: float) -> float:
-        """Returns the next tick of the public release clock, strictly after now."""
+        """Returns the tick of the public release clock on which a round that was sealed just now leaves."""
         interval = self._facts.release_interval_seconds
-        return (math.floor(now / interval) + 1) * interval if interval > 0 else -math.inf
+        if interval <= 0:
+            return -math.inf
+        due = max(now, self._began + FREE_SHARE * interval)
+        return (math.floor(due / interval) + 1) * interval
 
     def _halt(self, reason: str) -> list[Action]:
         self._over = True
