@@ -358,6 +358,26 @@ def test_verify_catches_an_outbox_that_lost_an_entry(tmp_path: Path) -> None:
         ledger.verify(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["round = round + 16", "state = 'final'", "reason = 'x'", "included_in = included_in + 1", "server_epoch = 9"],
+)
+def test_a_changed_outbox_entry_is_refused_by_everything_that_reads_it(tmp_path: Path, change: str) -> None:
+    full_ledger(tmp_path)
+    edit(tmp_path, f"UPDATE outbox SET {change} WHERE sequence = 4")
+    for read in (ledger.read, ledger.verify, Ledger):
+        with pytest.raises(LedgerError, match=r"the outbox (entry of ledger row 4 is damaged|has lost)"):
+            read(tmp_path)
+
+
+def test_a_changed_identity_is_refused(tmp_path: Path) -> None:
+    full_ledger(tmp_path)
+    edit(tmp_path, "UPDATE identity SET secret = ?", bytes(32))
+    for read in (ledger.read, ledger.verify, Ledger):
+        with pytest.raises(LedgerError, match="lost its identity, or it is damaged"):
+            read(tmp_path)
+
+
 def test_rows_cannot_be_changed_or_deleted_by_accident(tmp_path: Path) -> None:
     full_ledger(tmp_path)
     connection = sqlite3.connect(tmp_path / store.LEDGER_NAME)

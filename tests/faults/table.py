@@ -48,9 +48,11 @@ def bugs(found: list[dict[str, Any]]) -> str:
 
 def _cell(one: dict[str, Any] | None) -> str:
     if one is None:
-        return "not run"
-    if one["seeds"] is None:
+        return ""
+    if one.get("by", one.get("seeds")) is None:
         return "missed"
+    if "by" in one:
+        return f"caught by {one['by']}"
     return f"caught, {one['seeds']} seed{'s' if one['seeds'] != 1 else ''}"
 
 

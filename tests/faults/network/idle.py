@@ -1,7 +1,7 @@
 """An idle client that pings every ten seconds: python -m tests.faults.network.idle --seconds 600.
 
-A server with gRPC's own settings sends it away after some pings; ours must not. The second is here to show that the
-first is seen.
+It has one call open on which nothing is said, as a watch between two versions. A server with gRPC's own settings sends
+it away after some pings; ours must not. The second is here to show that the first is seen.
 """
 
 import itertools
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tests.support.federations import make_terms
 from tests.support.servers import ServerProcess, make_state
@@ -36,7 +37,8 @@ def idle(root: Path, seconds: float) -> dict[str, float]:
         How often each connection was lost.
     """
     make_state(root, make_terms())
-    plain = grpc.server(futures.ThreadPoolExecutor(1))
+    plain = grpc.server(futures.ThreadPoolExecutor(2))
+    health_pb2_grpc.add_HealthServicer_to_server(health.HealthServicer(), plain)
     port = plain.add_insecure_port("127.0.0.1:0")
     plain.start()
     with ServerProcess(root) as server:
@@ -45,7 +47,10 @@ def idle(root: Path, seconds: float) -> dict[str, float]:
             _watched(server.address, seen["ours"]),
             _watched(f"127.0.0.1:{port}", seen["plain"]),
         ]
+        silent = [health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest()) for channel in channels]
         time.sleep(seconds)
+        for call in silent:
+            call.cancel()
         lost = {f"lost_{name}": _lost(states) for name, states in seen.items()}
         for channel in channels:
             channel.close()

@@ -263,6 +263,9 @@ class Process:
         if kind is events.Send:
             packed, payload, digest = self.ledger.sendable(action.round)
             method, args = "submit", (action.round, packed, payload, digest)
+            if self.world.plan.pieces > 1:
+                # The server says how much it has; piece 0 asks.
+                method, args = "upload", (*args, 0)
             self.point("before send")
             self.oracle.sending(self, action.round, digest)
         elif kind is events.Join:
@@ -280,10 +283,19 @@ class Process:
             ]
             held_range = None if action.held_range is None else range(*action.held_range)
             method, args = "report", (reports, held_range)
+        self._sent = (method, args)
         self.world.send(self.name, True, self.server.receive, self, call, self.session, method, args)
         self.world.after(CALL_SECONDS, self.refused, call)
         if kind is events.Send:
             self.point("after send")
+
+    def piece_taken(self, call: int, next_piece: int) -> None:
+        """The server has so many pieces of an upload; the next one leaves."""
+        if self.is_up and self._call is not None and self._call[0] == call:
+            method, args = self._sent
+            self.world.send(
+                self.name, True, self.server.receive, self, call, self.session, method, (*args[:4], next_piece)
+            )
 
     def refused(self, call: int) -> None:
         """The call got no answer."""

@@ -10,6 +10,7 @@ ACCEPTED is in the final version, or one of these is so, and its sealed bytes ar
   * its ledger was copied or rolled back.
 """
 
+import math
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from hushgrad.client.outbox import Forgotten, Mark
 from hushgrad.server.aggregation import Published
 from hushgrad.server.federation import Frozen, Outcome
 from hushgrad.server.records import Answer, Disposition, Receipt, State
+from hushgrad.wire.terms import Terms
 
 from tests.faults.simulator.world import World
 
@@ -311,7 +313,7 @@ class Oracle:
         round_, version = action.round, action.version
         where = f"{process.name} begins round {round_} from version {version}"
         self._require(version == process.received, f"{where}, and the newest received is {process.received}")
-        self._require(version >= round_ - terms.max_delay, f"{where}: beyond the permissible delay")
+        self._require(_may_begin(terms, version, round_), f"{where}: beyond the permissible delay")
         self._require(round_ < terms.final_version, f"{where}: beyond the end")
         sequence, head = process.anchor
         self._require(
@@ -413,3 +415,14 @@ class Oracle:
             f"{where}, and its client was in reach all the time ({disposition})",
         )
         return f"open at the end: {disposition}"
+
+
+def _may_begin(terms: Terms, version: int, round_: int) -> bool:
+    """The permissible delay, for constant sample sizes."""
+    (size,) = set(terms.sample_sizes)
+    if version >= round_ or terms.delay_kind == "unbounded":
+        return True
+    if terms.delay_kind == "max-delay":
+        return version >= round_ - terms.max_delay
+    gradients = size * round_
+    return gradients >= 3 and (size * (round_ - version)) ** 2 * math.log(gradients) <= gradients * (1 + 1e-12)

@@ -35,6 +35,8 @@ CLIENT_POINTS = (
     "marks written",
     "marks synced",
 )
+BACKUP_POINTS = ("", "", "", "before it replaces the one before", "before the note that it is there")
+"""Where a backup stops half-way; "": it does not."""
 RARE_CLIENT_POINTS = ("note written", "note synced")
 """Passed only by skipped and void rounds: met by chance, never waited for."""
 
@@ -49,7 +51,7 @@ class Fault:
         who: a participant, "server", or "*" for every link.
         seconds: how long it lasts; 0 where it has no length.
         value: a probability, a largest delay in seconds, or a factor.
-        point: with "crash": at which point of durability.
+        point: with "crash": at which point of durability; with "backup": where it fails.
         seed: of the fault's own chance.
     """
 
@@ -83,6 +85,7 @@ class Plan:
         starts: when each participant's first process begins.
         keeps_backups: the retention watermark is the last backup's version, and only that backup is ever restored.
         release_interval_seconds: of the clients.
+        pieces: messages that an update is uploaded in; 1: one call.
         faults: in order of time.
     """
 
@@ -93,19 +96,30 @@ class Plan:
     starts: dict[str, float]
     keeps_backups: bool
     release_interval_seconds: float
+    pieces: int
     faults: tuple[Fault, ...]
 
 
 @functools.cache
 def _terms(
-    parameters: int, participants: int, versions: int, window: int, delay: int, every: int, start_timeout: float
+    parameters: int,
+    participants: int,
+    versions: int,
+    window: int,
+    kind: str,
+    delay: int,
+    every: int,
+    start_timeout: float,
 ) -> tuple[Terms, bytes]:
     terms = make_terms(
         parameters=parameters,
         participants=participants,
         final_version=versions,
         window=window,
+        delay=kind,
         max_delay=delay,
+        # So few that "sqrt" lets somebody run ahead within the rounds of a schedule.
+        sample_size=1,
         publish_every=every,
         straggler_timeout_seconds=3.0,
         start_timeout_seconds=start_timeout,
@@ -117,6 +131,7 @@ def make(seed: int) -> Plan:
     """Returns the schedule of a seed."""
     chance = random.Random(seed)
     names = tuple(f"p{i}" for i in range(chance.choices((3, 4, 5, 6, 7), (50, 25, 13, 7, 5))[0]))
+    kind = chance.choices(("max-delay", "sqrt", "unbounded"), (8, 1, 1))[0]
     delay = chance.choice((1, 1, 2, 3))
     start_timeout = chance.choice((0.0, 2.0))
     terms, digest = _terms(
@@ -124,8 +139,9 @@ def make(seed: int) -> Plan:
         len(names),
         chance.choice(VERSIONS),
         delay + chance.choice((1, 2, 4)),
+        kind,
         delay,
-        chance.choice((1, 1, 1, 2)),
+        chance.choice((1, 1, 1, 2)) if kind == "max-delay" else 1,
         start_timeout,
     )
     paces = {name: chance.uniform(0.15, 0.4) for name in names}
@@ -144,6 +160,7 @@ def make(seed: int) -> Plan:
         starts,
         keeps_backups,
         chance.choice((0.0, 0.0, 0.3)),
+        chance.choice((1, 1, 1, 1, 3)),
         _faults(chance, names, length, keeps_backups),
     )
 
@@ -201,5 +218,8 @@ def _faults(chance: random.Random, names: tuple[str, ...], length: float, keeps_
                 at = add(kind, "server", chance.uniform(0.1, 1.0))
                 faults.append(Fault("backup", max(0.1, at - chance.uniform(0.1, 6.0)), "server"))
     if keeps_backups:
-        faults += [Fault("backup", length * (i + chance.random()) / 6, "server") for i in range(6)]
+        faults += [
+            Fault("backup", length * (i + chance.random()) / 6, "server", point=chance.choice(BACKUP_POINTS))
+            for i in range(6)
+        ]
     return tuple(sorted(faults, key=lambda fault: fault.at))

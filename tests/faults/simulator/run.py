@@ -99,7 +99,7 @@ def _strike(
     elif kind == "drain":
         server.drain(fault.seconds)
     elif kind == "backup":
-        server.backup()
+        server.backup(fault.point)
     elif kind == "restore":
         server.restore(fault.seconds)
     elif one is None or one.process is None or one.is_gone:

@@ -70,6 +70,8 @@ class Server:
             restore_wait_seconds=RESTORE_WAIT_SECONDS,
         )
         self._jobs: list[Job] = []
+        # On the real server's disk, and emptied when it starts, because its tail may be torn.
+        self._spool: dict[tuple[str, bytes], int] = {}
         self._is_storing = False
         self._timer_at = FAR
         self._watchers: dict[Any, list[float]] = {}
@@ -108,14 +110,18 @@ class Server:
             self._store(self.generation)
         self.crash(seconds)
 
-    def backup(self) -> None:
+    def backup(self, fails: str) -> None:
         """Copies what is durable; the watermark rises to it where backups are kept."""
-        if not self.is_up:
+        if fails:
+            self.world.counts[f"backup fails {fails}"] += 1
+        if not self.is_up or fails == "before it replaces the one before":
             return
         if self.world.plan.keeps_backups:
             # The copy is whole before the watermark rests on it.
             self.backups = [self.store.image()]
             version = self.store.last.version
+            if fails:
+                return
             if self.store.synced == len(self.store.transactions):
                 self._enqueue((("backup", version),), None, self._backed_up, version)
         else:
@@ -160,6 +166,11 @@ class Server:
             oracle.arriving(self, name, args[0], args[3])
             outcome = federation.submit(caller, args[1], args[3], args[2])
             oracle.arrived(name, args[0], args[3], args[2], outcome)
+        elif method == "upload":
+            took = self._take_piece(process, call, caller, args)
+            if took is None:
+                return
+            outcome, method = took, "submit"
         elif method == "join":
             outcome = federation.join(caller, args[0])
             oracle.joined(self, process)
@@ -184,6 +195,29 @@ class Server:
         if records:
             self._advance()
             self._set_timer()
+
+    def _take_piece(self, process: Any, call: int, caller: Caller, args: tuple[Any, ...]) -> Outcome | None:
+        """Takes one piece of an upload; returns the fate of the update once it is known."""
+        round_, packed, payload, digest, piece = args
+        key = (caller.participant, digest)
+        if key not in self._spool:
+            self.oracle.arriving(self, caller.participant, round_, digest)
+            outcome = self.federation.preview(caller, packed, digest)
+            if outcome.answer is not Answer.ACCEPTED:
+                self.oracle.arrived(caller.participant, round_, digest, payload, outcome)
+                return outcome
+            self._spool[key] = 0
+        self.federation.chunk_arrived(caller, self.world.now)
+        self._spool[key] += piece == self._spool[key]
+        if self._spool[key] < self.world.plan.pieces:
+            self.world.send(caller.participant, False, process.piece_taken, call, self._spool[key])
+            return None
+        del self._spool[key]
+        self.world.counts["update uploaded in pieces"] += 1
+        self.oracle.arriving(self, caller.participant, round_, digest)
+        outcome = self.federation.submit(caller, packed, digest, payload)
+        self.oracle.arrived(caller.participant, round_, digest, payload, outcome)
+        return outcome
 
     def _reply(self, process: Any, call: int, method: str, args: tuple[Any, ...], outcome: Outcome) -> None:
         if method == "submit":
