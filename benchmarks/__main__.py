@@ -13,13 +13,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import accounting, folding, harness, noise, sealing, serving, starting, training
+from benchmarks import accounting, folding, harness, networks, noise, sealing, serving, starting, training
 from benchmarks.harness import Row, Unmeasured
 
 GROUPS = {
     "accounting": accounting.figures,
     "noise": noise.figures,
     "training": training.figures,
+    "networks": networks.figures,
     "sealing": sealing.figures,
     "folding": folding.figures,
     "serving": serving.figures,

@@ -1,7 +1,7 @@
 """Runs in .bench-env: Opacus' Renyi divergences of one sampled Gaussian when asked, and the seconds that they took.
 
-Opacus itself needs PyTorch, which is large; its analysis file needs numpy and scipy alone and is loaded by itself. Each
-line of input is a noise multiplier; each line of output is JSON.
+Its analysis file needs numpy and scipy alone and is loaded by itself, so that nobody waits for PyTorch. Each line of
+input is a noise multiplier; each line of output is JSON.
 """
 
 import importlib.util

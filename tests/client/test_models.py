@@ -59,7 +59,7 @@ def test_what_decides_a_clipped_gradient_has_the_same_bits_among_any_neighbours(
 )
 def test_what_decides_a_networks_clipped_gradient_has_the_same_bits_among_any_neighbours(widths, activation):
     generator = np.random.default_rng(5)
-    stack = dense.layers(dense.initial(widths, 1), widths)
+    stack = dense.layers(dense.initial(widths, activation, 1), widths)
     features = generator.normal(size=(256, widths[0])).astype(np.float32)
     labels = generator.integers(0, widths[-1], 256)
 

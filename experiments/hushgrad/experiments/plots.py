@@ -80,6 +80,40 @@ def accuracy(
         plt.close(figure)
 
 
+def curves(
+    path: Path,
+    *,
+    curves: Mapping[str, tuple[Sequence[int], Sequence[float]]],
+    goal: float,
+    title: str,
+    subtitle: str,
+) -> None:
+    """Draws test accuracy by version, one line for each run.
+
+    Args:
+        path: of the .png file.
+        curves: by label, versions and the accuracy of each, 0 to 1.
+        goal: drawn as a line.
+        title, subtitle: above the picture.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+        for (label, (versions, accuracies)), color in zip(
+            curves.items(), itertools.cycle((_BLUE, _ORANGE, _RED, _INK)), strict=False
+        ):
+            axes.plot(versions, accuracies, color=color, linewidth=1.4, label=label)
+        axes.axhline(goal, color=_GREY, linestyle="--", linewidth=1.3, label=f"goal: {goal:.1%}")
+        axes.set_ylim(min(0.8, goal - 0.1), 1.0)
+        axes.set_xlim(0, max(versions[-1] for versions, _ in curves.values()))
+        axes.set_xlabel("version of the global model")
+        axes.set_ylabel("accuracy on the public test set")
+        axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+        _title(axes, title, subtitle)
+        axes.legend(loc="lower right", frameon=False)
+        figure.savefig(path)
+        plt.close(figure)
+
+
 def privacy(
     path: Path,
     *,

@@ -104,14 +104,23 @@ def size(widths: Sequence[int]) -> int:
     return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(widths))
 
 
-def initial(widths: Sequence[int], seed: int) -> Singles:
-    """Returns weights and biases drawn uniformly from +-1/sqrt(inputs), layer by layer, shape (d,)."""
-    return np.concatenate(
-        [
-            uniform((inputs + 1) * outputs, 1 / math.sqrt(inputs), f"dense {number} of seed {seed}")
-            for number, (inputs, outputs) in enumerate(itertools.pairwise(widths), 1)
-        ]
-    )
+def initial(widths: Sequence[int], activation: Activation, seed: int) -> Singles:
+    """Returns weights drawn uniformly within `limit` and biases of zero, layer by layer, shape (d,)."""
+    parts = []
+    for number, (inputs, outputs) in enumerate(itertools.pairwise(widths), 1):
+        parts.append(uniform(inputs * outputs, limit(inputs, activation), f"dense {number} of seed {seed}"))
+        parts.append(np.zeros(outputs, np.float32))
+    return np.concatenate(parts)
+
+
+def limit(inputs: int, activation: Activation) -> float:
+    """Returns the largest initial weight: what keeps the size of signals from layer to layer.
+
+    Reference:
+        LeCun, Bottou, Orr and Müller, "Efficient BackProp", 1998, for tanh; He et al., "Delving Deep into Rectifiers",
+        ICCV 2015, for ReLU.
+    """
+    return math.sqrt((3 if activation == "tanh" else 6) / inputs)
 
 
 def uniform(count: int, limit: float, name: str) -> Singles:

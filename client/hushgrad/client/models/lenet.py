@@ -104,12 +104,14 @@ class LeNet:
         return dense.CLIP_ERROR
 
     def initial(self, seed: int) -> dense.Singles:
-        """Returns all numbers drawn uniformly from +-1/sqrt(inputs of their layer)."""
+        """See `dense.initial`; a convolution has as many inputs as a window has numbers."""
         return np.concatenate(
             [
-                dense.uniform(6 * 26, 1 / math.sqrt(25), f"convolution 1 of seed {seed}"),
-                dense.uniform(16 * 151, 1 / math.sqrt(150), f"convolution 2 of seed {seed}"),
-                dense.initial(self.widths, seed),
+                dense.uniform(150, dense.limit(25, self.activation), f"convolution 1 of seed {seed}"),
+                np.zeros(6, np.float32),
+                dense.uniform(2400, dense.limit(150, self.activation), f"convolution 2 of seed {seed}"),
+                np.zeros(16, np.float32),
+                dense.initial(self.widths, self.activation, seed),
             ]
         )
 

@@ -75,8 +75,8 @@ class Mlp:
         return dense.CLIP_ERROR
 
     def initial(self, seed: int) -> dense.Singles:
-        """Returns weights and biases drawn uniformly from +-1/sqrt(inputs)."""
-        return dense.initial(self.widths, seed)
+        """See `dense.initial`."""
+        return dense.initial(self.widths, self.activation, seed)
 
     def prepare(self, features: Rows) -> Rows:
         """Returns the features in float32 and their squared norms, see `dense.with_norms`."""
