@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hushgrad.client import data as client_data
-from hushgrad.experiments import data, source, split
+from hushgrad.experiments import data, partition, source, split
 from hushgrad.experiments.errors import InputError
 from hushgrad.experiments.tables import Table
 
@@ -105,3 +105,92 @@ def test_bounds_of_public_records_hold_all_of_them() -> None:
     for (low, high), column in zip(bounds, features.T, strict=True):
         assert low <= column.min() <= column.max() <= high
         assert low < high
+
+
+# Who gets which records.
+
+
+def labels(rows: int = 6_000, classes: int = 10) -> np.ndarray:
+    return np.arange(rows) % classes
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("disjoint", {}),
+        ("iid", {}),
+        ("dirichlet", {"alpha": 0.3}),
+        ("dirichlet", {"alpha": 100.0}),
+        ("size", {"weights": [5, 3, 1, 1]}),
+    ],
+)
+def test_a_partition_is_fixed_by_its_seed_and_gives_each_row_at_most_once_to_a_client(kind: str, more: dict) -> None:
+    def cut(seed: int) -> tuple[np.ndarray, ...]:
+        return partition.partition(labels(), kind, clients=4, generator=np.random.default_rng(seed), **more)
+
+    one, same, other = cut(1), cut(1), cut(2)
+    assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    for part in one:
+        assert len(np.unique(part)) == len(part)
+    everywhere = np.concatenate(one)
+    assert (len(np.unique(everywhere)) == len(everywhere)) == (kind != "iid")
+    assert [len(part) for part in one] == ([3_000, 1_800, 600, 600] if kind == "size" else [1_500] * 4)
+
+
+def test_small_alphas_give_clients_few_classes_and_large_ones_all() -> None:
+    def largest_share(alpha: float) -> float:
+        parts = partition.partition(
+            labels(), "dirichlet", clients=4, generator=np.random.default_rng(3), alpha=alpha, records=300
+        )
+        return float(np.mean([np.bincount(labels()[part], minlength=10).max() / len(part) for part in parts]))
+
+    # Of ten equal shares the largest of 300 draws is near 0.13; with alpha 0.1 one class has most of a client's rows.
+    assert largest_share(1_000.0) < 0.18
+    assert largest_share(0.1) > 0.4
+
+
+def test_a_class_that_has_run_out_is_made_up_for_by_others() -> None:
+    parts = partition.partition(
+        np.array([0] * 2 + [1] * 38), "dirichlet", clients=4, generator=np.random.default_rng(0), alpha=0.01
+    )
+    assert sorted(np.concatenate(parts).tolist()) == list(range(40))
+
+
+def test_iid_clients_draw_from_all_records_equally() -> None:
+    # 2,000 seeds, 10 of 40 rows: 500 +- 19.4 each; six of them leave a false alarm of 40 * 2e-9.
+    counts = np.zeros(40)
+    for seed in range(2_000):
+        parts = partition.partition(labels(40), "iid", clients=4, generator=np.random.default_rng(seed))
+        counts[parts[seed % 4]] += 1
+    assert np.abs(counts - 500).max() < 6 * 19.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "words"),
+    [
+        ("round-robin", {}, "must be one of"),
+        ("dirichlet", {}, "alpha goes with"),
+        ("disjoint", {"alpha": 1.0}, "alpha goes with"),
+        ("dirichlet", {"alpha": 0.0}, "alpha must be finite and > 0"),
+        ("size", {}, "weights go with"),
+        ("size", {"weights": [1.0, 2.0]}, "one finite weight > 0 for each of 4"),
+        ("size", {"weights": [1.0, 1.0, 1.0, -1.0]}, "one finite weight"),
+        ("size", {"weights": [1e6, 1.0, 1.0, 1.0]}, "a client would get none"),
+        ("disjoint", {"records": 1_501}, "too few"),
+        ("iid", {"records": 6_001}, "too few"),
+    ],
+)
+def test_a_partition_that_does_not_exist_is_refused(kind: str, more: dict, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        partition.partition(labels(), kind, clients=4, generator=np.random.default_rng(1), **more)
+
+
+def test_a_split_with_other_classes_for_each_client_keeps_the_test_set_apart(pages: Table) -> None:
+    cut = split.split(pages, clients=5, test_fraction=0.2, seed=1, kind="dirichlet", alpha=0.2)
+    everywhere = np.concatenate([cut.test, *cut.parts, cut.left_out])
+    assert np.array_equal(np.sort(everywhere), np.arange(pages.rows))
+    shares = [pages.labels[part].mean() for part in cut.parts]
+    assert max(shares) - min(shares) > 0.2
+    drawn_by_all = split.split(pages, clients=5, test_fraction=0.2, seed=1, kind="iid")
+    assert not set(drawn_by_all.test) & set(np.concatenate(drawn_by_all.parts))

@@ -1,21 +1,24 @@
-"""Cuts one table into a public test set and disjoint parts for clients, to try a federation out on one machine."""
+"""Cuts one table into a public test set and parts for clients, to try a federation out on one machine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from hushgrad.experiments import partition
 from hushgrad.experiments.errors import InputError
+from hushgrad.experiments.partition import Kind
 from hushgrad.experiments.tables import Table
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Row numbers of a table; no row is in two places.
+    """Row numbers of a table; no row of the test set is in a part.
 
     Attributes:
         test: the public test set, shape (test rows,).
-        parts: one array per client, all of one length.
-        left_out: fewer rows than there are clients, so that the parts can have equal length.
+        parts: one array per client; see `partition` for how long they are and whether they overlap.
+        left_out: rows in no part.
     """
 
     test: npt.NDArray[np.int64]
@@ -23,25 +26,34 @@ class Split:
     left_out: npt.NDArray[np.int64]
 
 
-def split(table: Table, *, clients: int, test_fraction: float, seed: int) -> Split:
-    """Draws a test set and as many equally large parts as there are clients.
+def split(
+    table: Table,
+    *,
+    clients: int,
+    test_fraction: float,
+    seed: int,
+    kind: Kind = "disjoint",
+    alpha: float | None = None,
+    weights: Sequence[float] | None = None,
+) -> Split:
+    """Draws a test set, and a part of the rest for each client.
 
     The test set is a stratified sample: the records are put in order (by label, then by features, ties at random) and
     cut into as many runs of neighbours as the test set has rows, and one record is drawn from each. So each class, and
     each group of like records, is in the test set as often as in the whole. Every record has the same chance of being
-    drawn; compared with a plain draw only the scatter between seeds is smaller. The rest is dealt out at random.
+    drawn; compared with a plain draw only the scatter between seeds is smaller. The rest is dealt out as `kind` says.
 
     Args:
         table: the records.
         clients: number of parts, >= 1.
         test_fraction: between 0 and 1; 0 draws no test set.
         seed: fixes everything. This is no privacy mechanism: whoever knows the seed knows the split.
+        kind, alpha, weights: see `partition`.
 
     Raises:
         InputError: if a number is out of range, or a part would be empty.
     """
-    if clients < 1:
-        raise InputError(f"the number of clients must be >= 1, found {clients}")
+    partition.check(kind, clients=clients, alpha=alpha, weights=weights)
     if not 0 <= test_fraction < 1:
         raise InputError(f"the test fraction must be >= 0 and < 1, found {test_fraction}")
     if seed < 0:
@@ -61,9 +73,12 @@ def split(table: Table, *, clients: int, test_fraction: float, seed: int) -> Spl
     picks = generator.integers(borders[:-1], borders[1:])
     drawn = np.zeros(table.rows, dtype=bool)
     drawn[picks] = True
-    rest = generator.permutation(ordered[~drawn])
+    rest = ordered[~drawn]
+    found = partition.partition(
+        table.labels[rest], kind, clients=clients, generator=generator, alpha=alpha, weights=weights
+    )
     return Split(
         test=ordered[drawn],
-        parts=tuple(rest[i * rows_per_client : (i + 1) * rows_per_client] for i in range(clients)),
-        left_out=rest[clients * rows_per_client :],
+        parts=tuple(rest[rows] for rows in found),
+        left_out=np.delete(rest, np.unique(np.concatenate(found))),
     )

@@ -45,7 +45,7 @@ def openml(name: str, version: int | None, cache: Path | None = None) -> Read:
         bunch: Any = datasets.fetch_openml(
             name, version=version, as_frame=False, parser="liac-arff", data_home=None if cache is None else str(cache)
         )
-    except (OSError, ValueError, datasets.OpenMLError) as error:
+    except (OSError, ValueError) as error:
         raise DataError(f"{where} cannot be fetched: {error}") from error
     values = bunch.data.toarray() if hasattr(bunch.data, "toarray") else np.asarray(bunch.data)
     if values.dtype.kind not in "fiub":
