@@ -12,7 +12,7 @@ DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 FUZZ_READY := .venv/.fuzz
 
-.PHONY: help demo test faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers interop format stubs test-heavy bench bench-env constraints clean
+.PHONY: help demo test audit faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers interop format stubs test-heavy bench bench-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -25,6 +25,9 @@ demo: $(DEMO_READY) ## One server, five clients, one private model (ARGS="--seed
 
 test: $(DEV_READY) ## Run the tests (ARGS="tests/server -k resume")
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile $(ARGS)
+
+audit: $(DEV_READY) ## Attack the client's privacy, and every planted bug's; table, audit.json, audit.png (ARGS="--minutes 3")
+	@$(BIN)/python -m tests.attacks $(ARGS)
 
 conformance: $(DEV_READY) ## Judge our client and server, and plant every fault (a few minutes)
 	@HUSHGRAD_WHOLE_CONFORMANCE=1 $(BIN)/python -m pytest -q tests/conformance_kit $(ARGS)
