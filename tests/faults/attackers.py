@@ -278,7 +278,9 @@ def main() -> None:
     if arguments.flood:
         print(json.dumps(asyncio.run(_flood(arguments.flood, arguments.seconds))))
         return
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".hostile-") as root:
+    runs = Path("runs")  # a real disk, and ignored by git
+    runs.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=runs, prefix="hostile-") as root:
         scene = play(Path(root), silent=500, half_sent=200, seconds=arguments.seconds)
     for name, felt in (("before", scene.quiet), ("under attack", scene.attacked)):
         print(

@@ -22,6 +22,7 @@ from hushgrad.v1 import common_pb2, membership_pb2, models_pb2, updates_pb2
 
 from tests.faults import attackers
 from tests.support.federations import make_terms, senders_of
+from tests.support.pki import Pki
 from tests.support.raw_http2 import DATA, Connection, frame, message_start
 from tests.support.servers import Client, ServerProcess, configure, make_state
 
@@ -306,6 +307,73 @@ def test_a_flooder_is_told_to_wait_and_nobody_else_is(tmp_path: Path) -> None:
         there.assert_serves()
     finally:
         there.close()
+
+
+# With certificates: limits are a holder's, whatever connections it opens and whatever names it writes
+
+
+def test_a_certificate_has_one_allowance_however_many_connections_it_opens(tmp_path: Path) -> None:
+    terms = make_terms(names=("client-1", "client-2"))
+    make_state(tmp_path, terms)
+    configure(tmp_path, limits={"watches_at_once": 2, "calls_per_second": 20.0, "handshake_seconds": 1.0})
+    pki = Pki(tmp_path)
+    with open(tmp_path / "server.toml", "a") as file:
+        file.write(pki.table(signs=False))
+    greedy, other = pki.member("client-1"), pki.member("client-2")
+    senders = senders_of(terms)
+    with ServerProcess(tmp_path) as server:
+
+        def client(at: int) -> Client:
+            one = Client(server.address, senders[at])
+            one.use(pki.channel(server.address, (greedy, other)[at]))
+            return one
+
+        greedies, good = [client(0) for _ in range(4)], client(1)
+        assert greedies[0].join().verdict.answer == ACCEPTED
+        watches = [one.watch() for one in greedies]
+        assert [next(watch).WhichOneof("event") for watch in watches[:2]] == ["published"] * 2
+        codes = {fault(lambda watch=watch: next(watch))[0] for watch in watches[2:]}
+        assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert next(good.watch()).WhichOneof("event") == "published"
+        # The rate, too: 40 at once, over four connections; another one's name costs that one nothing.
+        forged = membership_pb2.JoinRequest(caller=good.caller, join_id=bytes(16))
+        calls = [one.membership.Join.future(forged, timeout=10) for one in greedies for _ in range(20)]
+        ended = Counter(call.code() for call in calls)
+        assert ended[grpc.StatusCode.PERMISSION_DENIED] >= 30
+        assert ended[grpc.StatusCode.OK] >= 20  # told BUSY before anybody looked at the name
+        assert good.join().verdict.answer == ACCEPTED
+        # Who says nothing, or half a greeting, is closed before a handshake would have ended.
+        silent = [Connection(server.address, greet=False) for _ in range(20)]
+        for connection in silent[:10]:
+            connection.send(b"\x16\x03\x01\x02\x00\x01")
+        time.sleep(0.3)
+        assert all(connection.read(2.5)[1] for connection in silent)
+        for one in (*greedies, good):
+            one.close()
+
+
+def test_more_connections_than_there_may_be_are_closed_and_room_comes_back(tmp_path: Path) -> None:
+    make_state(tmp_path, TERMS)
+    configure(tmp_path, limits={"connections": 20, "handshake_seconds": 1.0})
+    with ServerProcess(tmp_path) as server:
+        senders = senders_of(TERMS)
+        inside = Client(server.address, senders[0])
+        inside.join()
+        crowd = [Connection(server.address, greet=False) for _ in range(60)]
+        time.sleep(0.2)
+        assert sum(connection.read(0.001)[1] for connection in crowd) >= 40
+        assert inside.submit(senders[0].seal(0)).verdict.answer == ACCEPTED
+        late, deadline = Client(server.address, senders[1]), time.monotonic() + 10
+        answer = None
+        while answer is None and time.monotonic() < deadline:
+            try:
+                answer = late.join().verdict.answer
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.UNAVAILABLE  # noqa: PT017
+                time.sleep(0.2)
+        assert answer == ACCEPTED
+        inside.close()
+        late.close()
 
 
 # Content (rows 29 to 32)
