@@ -12,7 +12,7 @@ DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 FUZZ_READY := .venv/.fuzz
 
-.PHONY: help demo test audit faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers interop format stubs test-heavy bench bench-env constraints clean
+.PHONY: help demo test audit faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers release interop format stubs test-heavy bench bench-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -82,6 +82,9 @@ docs: $(DEV_READY) ## Write the reference from the code, and build the pages int
 
 containers: $(DEV_READY) ## Build the images and run docker-compose.yml without an engine; needs root (ARGS=--rebuild)
 	@$(BIN)/python -m tests.deploy.containers $(ARGS)
+
+release: .venv/.release ## Make wheel, source, contract, image definitions, SBOM and changes into dist/, and try them
+	@$(BIN)/python deploy/release.py
 
 interop: $(DEV_READY) ## Let our client, the minimal one and the Node.js one learn together and alone (needs Node.js)
 	@$(BIN)/python examples/interop.py $(ARGS)
@@ -154,6 +157,10 @@ $(FUZZ_READY): $(DEV_READY)
 	@grep -v '^mpmath==' constraints.txt > .heavy-env/constraints.txt
 	@$(HEAVY_PIP) install -r tests/heavy/frameworks.txt
 	@$(HEAVY_PIP) install -c .heavy-env/constraints.txt -e '.[experiments]' pytest pytest-timeout pytest-xdist
+	@touch $@
+
+.venv/.release: $(DEV_READY)
+	@$(PIP) install -c constraints.txt -e '.[release]'
 	@touch $@
 
 .bench-env/.ready: benchmarks/peers.txt
