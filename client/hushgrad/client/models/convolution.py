@@ -125,8 +125,10 @@ class Convolutions:
         self._out: Final = _zeros(n, CHANNELS[2], last_rows, columns)
         self._at_maxima2: Final = _zeros(n, CHANNELS[2], last_rows, last_pitch)
         self._at_scores1: Final = _zeros(n, CHANNELS[1], first)
-        self._at_scores2: Final = _zeros(n, CHANNELS[2], second)
-        self._at_patches2: Final = _zeros(n, _SECOND[1] - 1, second)
+        self._at_scores2_padded: Final = _zeros(n, CHANNELS[2], _TAIL + second + _TAIL)
+        self._at_scores2: Final = self._at_scores2_padded[..., _TAIL:-_TAIL]
+        self._shifted: Final = _zeros(n, CHANNELS[2], WINDOW, second + _TAIL)
+        self._at_rows: Final = _zeros(n, CHANNELS[1], WINDOW, second + _TAIL)
         self._at_middle: Final = _zeros(n, CHANNELS[1], rows * pitch + _TAIL)
         self._gradients: Final = _zeros(n, GRADIENT_SIZE)
 
@@ -174,8 +176,7 @@ class Convolutions:
         split = _FIRST[0] * _FIRST[1]
         into_second = self._gradients[:, split:].reshape(n, *_SECOND)
         into_second[...] = self._at_scores2 @ self._patches2.transpose(0, 2, 1)
-        np.matmul(np.ascontiguousarray(second[:, :-1].T), self._at_scores2, out=self._at_patches2)
-        self._add_patches(pitch)
+        self._hand_back(second, pitch)
         at_middle = self._at_middle[:, :, :-_TAIL].reshape(n, CHANNELS[1], rows, pitch)
         middle = self._middle[:, :-_TAIL].reshape(n, CHANNELS[1], rows, pitch)
         _unpool(dense.times_slope(at_middle, middle, activation), self._halves1, self._scores1, self._at_scores1)
@@ -183,15 +184,30 @@ class Convolutions:
         into_first[...] = self._at_scores1 @ self._patches1.transpose(0, 2, 1)
         return self._gradients
 
-    def _add_patches(self, pitch: int) -> None:
-        """Adds derivatives at patches up to derivatives at the second convolution's input."""
-        wide = self._at_patches2.shape[-1]
-        pieces = self._at_patches2.reshape(self._records, CHANNELS[1], WINDOW, WINDOW, wide)
+    def _hand_back(self, second: Singles, pitch: int) -> None:
+        """Computes derivatives at the second convolution's input from those at its scores.
+
+        Place q of the input meets weight (dy, dx) of the score at q - dy * pitch - dx. Scores shifted by each dx stand
+        below each other, so that one product sums over scores and dx; what remains is to add five pieces, one per dy.
+        """
+        padded, length = self._at_scores2_padded, self._shifted.shape[-1]
+        step = padded.itemsize
+        view = as_strided(
+            padded[..., _TAIL:],
+            self._shifted.shape,
+            (*padded.strides[:2], -step, step),
+            writeable=False,
+        )
+        np.copyto(self._shifted, view)
+        weights = second[:, :-1].reshape(CHANNELS[2], CHANNELS[1], WINDOW, WINDOW).transpose(1, 2, 0, 3)
+        np.matmul(
+            weights.reshape(CHANNELS[1] * WINDOW, CHANNELS[2] * WINDOW),
+            self._shifted.reshape(self._records, CHANNELS[2] * WINDOW, length),
+            out=self._at_rows.reshape(self._records, CHANNELS[1] * WINDOW, length),
+        )
         self._at_middle.fill(0)
         for dy in range(WINDOW):
-            for dx in range(WINDOW):
-                place = dy * pitch + dx
-                self._at_middle[:, :, place : place + wide] += pieces[:, :, dy, dx]
+            self._at_middle[:, :, dy * pitch : dy * pitch + length] += self._at_rows[:, :, dy]
 
 
 _local: Final = threading.local()
