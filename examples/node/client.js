@@ -170,7 +170,9 @@ class Client {
     if (this.epoch > 1) {
       const held = this.ledger.rows.slice(-1000);
       const reports = held.map((row) => ({ round: row.round, fate: "FATE_HELD", digest: row.digest }));
-      await this.member("ReportRounds", { reports });
+      // All that is held from the first of these on is named: the server need not wait for the rest.
+      const range = held.length ? { held_from: held[0].round, held_below: held.at(-1).round + 1 } : { held_below: 0 };
+      await this.member("ReportRounds", { reports, ...range });
     }
   }
 
@@ -241,7 +243,7 @@ class Client {
           if (news.event === "run_ended") throw new Stop(EXIT.ENDED, `ended with version ${news.run_ended.final_version}`);
           if (news.event === "heartbeat") silence = 3 * news.heartbeat.interval_milliseconds;
           if (news.event === "published") await this.take(news.published);
-          if (news.event !== "going_away") wait = 100;
+          wait = news.event === "going_away" ? news.going_away.retry_after_milliseconds || wait : 100;
           alarm = setTimeout(() => stream.cancel(), silence);
         }
       } catch (error) {
@@ -252,7 +254,7 @@ class Client {
         stream.cancel();
       }
       wasCut = true;
-      await sleep(jitter(wait));
+      await sleep(wait / 2 + jitter(wait));
     }
   }
 
@@ -341,7 +343,9 @@ function call(stub, name, request) {
 function refuse(error) {
   const name = grpc.status[error.code];
   if (name === undefined) throw error;
-  if (!PASSING.includes(name) && name !== "NOT_FOUND") throw new Stop(EXIT.PERSON, `${name}: ${error.details}`);
+  // What a connection that breaks off under a call is called here.
+  const broke = name === "INTERNAL" && error.details.includes("RST_STREAM");
+  if (!PASSING.includes(name) && name !== "NOT_FOUND" && !broke) throw new Stop(EXIT.PERSON, `${name}: ${error.details}`);
 }
 
 const jitter = (milliseconds) => milliseconds * (0.5 + randomBytes(1)[0] / 512);

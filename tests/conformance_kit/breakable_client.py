@@ -63,6 +63,11 @@ FAULTS = {
     "unpinned-terms": "takes part in whatever federation answers at the address",
     "impatient": "sends again when it was told to wait for a newer version",
     "unchecked-model": "does not compare a model with its checksum",
+    "hasty": "watches again at once when the server goes away for a while",
+    "deaf": "waits for ever on a watch on which nothing comes any more",
+    "ignore-epoch": "takes no notice of a server that was restored",
+    "silent-about-held": "does not tell a restored server what it holds",
+    "half-told": "tells a restored server what it holds, and not that this is all",
 }
 FAULT = os.environ.get("FAULT", "")
 FINAL = {common_pb2.ANSWER_INVALID, common_pb2.ANSWER_STALE}
@@ -177,6 +182,7 @@ class Client:
         self.version, self.model, self.newest, self.watermark, self.ended = -1, None, 0, 0, False
         self.base, self.local, self.carried = -1, None, 0
         self.session, self.participation = 0, membership_pb2.Participation()
+        self.epoch, self.joined, self.stream, self.heard_at, self.interval = 0, False, None, time.monotonic(), 5.0
         self.not_before, self.after_version = 0.0, {}
 
     # Calls.
@@ -215,8 +221,12 @@ class Client:
 
     def see(self, server):
         with self.changed:
-            self.newest = max(self.newest, server.newest_version)
-            self.watermark = max(self.watermark, server.retention_watermark)
+            if server.server_epoch > self.epoch and not fault("ignore-epoch"):
+                self.joined = False
+                self.epoch, self.newest, self.watermark = server.server_epoch, 0, 0
+            if server.server_epoch == self.epoch or fault("ignore-epoch"):
+                self.newest = max(self.newest, server.newest_version)
+                self.watermark = max(self.watermark, server.retention_watermark)
             self.changed.notify_all()
 
     def take(self, participation):
@@ -261,7 +271,26 @@ class Client:
         anchor = answer.ledger
         if anchor.sequence and self.ledger.head_at(anchor.sequence) != anchor.head and not fault("ignore-anchor"):
             stop(5, "the server has seen a ledger row that is not in this ledger")
-        self.session = answer.session
+        self.session, self.joined = answer.session, True
+        if self.epoch > 1 and not fault("silent-about-held"):
+            self.tell()
+
+    def tell(self):
+        """Tells a restored server what is held, and that this is all; what it lacks becomes open again."""
+        held = self.ledger.database.execute(
+            "SELECT round, header, payload FROM rows WHERE payload IS NOT NULL ORDER BY round"
+        ).fetchall()
+        reports = [
+            membership_pb2.RoundReport(
+                round=round_, fate=membership_pb2.RoundReport.FATE_HELD,
+                digest=hashlib.sha256(header + payload).digest(),
+            )
+            for round_, header, payload in held
+        ]  # fmt: skip
+        request = membership_pb2.ReportRoundsRequest(caller=self.caller(), reports=reports)
+        if not fault("half-told"):
+            request.held_below = max(self.ledger.rounds(), default=-1) + 1
+        self.call(self.membership.ReportRounds, request)
 
     # Watching.
 
@@ -272,10 +301,15 @@ class Client:
             if self.version >= 0:
                 request.after_version = self.version
             try:
-                for message in self.models.WatchModels(request):
-                    wait = 0.2
+                self.stream = self.models.WatchModels(request)
+                for message in self.stream:
+                    wait, self.heard_at = 0.2, time.monotonic()
                     self.see(message.server)
                     kind = message.WhichOneof("event")
+                    if kind == "heartbeat":
+                        self.interval = message.heartbeat.interval_milliseconds / 1000
+                    if kind == "going_away" and not fault("hasty"):
+                        wait = max(wait, min(message.going_away.retry_after_milliseconds / 1000, 60.0))
                     if kind == "published":
                         self.received(message.published)
                     elif kind == "run_ended":
@@ -287,7 +321,7 @@ class Client:
                 if error.code() not in RETRYABLE:
                     stop(5, f"the watch was refused: {error.code()}")
             time.sleep(wait)
-            wait = min(2 * wait, 5.0)
+            wait, self.heard_at = min(2 * wait, 5.0), time.monotonic()
 
     def received(self, published):
         data = published.model
@@ -429,6 +463,11 @@ class Client:
     def step(self):
         """Does one thing; says whether there was one to do."""
         self.ledger.forget(self.watermark)
+        if not self.joined:
+            self.join()
+        if time.monotonic() - self.heard_at > 3 * self.interval and self.stream is not None and not fault("deaf"):
+            self.stream.cancel()
+            self.heard_at = time.monotonic()
         active = self.participation.state == membership_pb2.PARTICIPATION_STATE_ACTIVE
         if self.ended and not fault("beyond-the-end"):
             stop(0, "the federation has ended")

@@ -52,6 +52,11 @@ CAUGHT = {
     "unpinned-terms": ("pinned-terms", "the terms are not those pinned in the ledger, and round"),
     "impatient": ("too-far-ahead", "times before a newer version had arrived"),
     "unchecked-model": ("model-checksum", "round 1 was trained from a model whose bytes do not have its SHA-256"),
+    "hasty": ("going-away", "s after GoingAway with retry_after 1.5 s"),
+    "deaf": ("heartbeats", "a watch without heartbeats must be opened again"),
+    "ignore-epoch": ("raised-epoch", "when server_epoch rose the client must join again"),
+    "silent-about-held": ("held-rounds", "round 1 is held and was not reported to the restored server"),
+    "half-told": ("held-rounds", "held_below was not set"),
 }
 QUICK_FAULTS = ["fresh-noise-on-a-resend", "high-water-mark", "send-before-seal", "older-model", "big-endian"]
 QUICK_CHECKS = {"header", "chain", "lost-answer", "killed-at-first-byte", "killed-before-answer", "wanted-rounds"}

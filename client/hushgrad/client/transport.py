@@ -348,9 +348,9 @@ class Transport:
             call = self._models.WatchModels(request)
             with _Watchdog(call.cancel) as watchdog:
                 for message in call:
-                    if message.WhichOneof("event") == "heartbeat":
-                        watchdog.interval_seconds = message.heartbeat.interval_milliseconds / 1000
                     watchdog.hold()
+                    if message.WhichOneof("event") == "heartbeat":
+                        watchdog.expect(message.heartbeat.interval_milliseconds / 1000)
                     yield _server(message.server), _news(message)
                     watchdog.feed()
 
@@ -487,7 +487,7 @@ class _Watchdog:
     """Cancels a stream that has been silent for three heartbeat intervals; held while its reader is busy."""
 
     def __init__(self, cancel: Callable[[], object]) -> None:
-        self.interval_seconds = _FIRST_HEARTBEAT_SECONDS
+        self._interval_seconds = _FIRST_HEARTBEAT_SECONDS
         self._cancel = cancel
         self._changed = threading.Condition()
         self._fed = 0
@@ -508,6 +508,13 @@ class _Watchdog:
         """The reader has a message and may take its time."""
         self._held = True
 
+    def expect(self, interval_seconds: float) -> None:
+        """The other side has said how often it speaks. Call it while held."""
+        if interval_seconds != self._interval_seconds:
+            with self._changed:
+                self._interval_seconds = interval_seconds
+                self._changed.notify()  # the wait under way may be for a much longer one
+
     def feed(self) -> None:
         """The reader waits for the next message."""
         self._held = False
@@ -521,7 +528,7 @@ class _Watchdog:
                     self._cancel()
                     return
                 fed = self._fed
-                self._changed.wait(_MISSED_HEARTBEATS * self.interval_seconds)
+                self._changed.wait(_MISSED_HEARTBEATS * self._interval_seconds)
 
 
 def _answer(value: int) -> Answer:

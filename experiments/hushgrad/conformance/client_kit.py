@@ -7,7 +7,14 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hushgrad.conformance import client_answers, client_kills, client_models, client_rounds, client_statistics
+from hushgrad.conformance import (
+    client_answers,
+    client_kills,
+    client_models,
+    client_outages,
+    client_rounds,
+    client_statistics,
+)
 from hushgrad.conformance.report import Check, Judgement, Result
 from hushgrad.conformance.stage import Kit, Scenario, StuckError
 from hushgrad.experiments.errors import InputError
@@ -16,6 +23,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *client_rounds.SCENARIOS,
     *client_kills.SCENARIOS,
     *client_models.SCENARIOS,
+    *client_outages.SCENARIOS,
     *client_answers.SCENARIOS,
     *client_statistics.SCENARIOS,
 )

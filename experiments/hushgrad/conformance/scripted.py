@@ -112,6 +112,8 @@ class Server(
         life: number of the client process that is running; set by whoever starts it.
         wanted: rounds named in every participation.
         watermark: None: the newest version.
+        epoch: the server_epoch.
+        extra_at: when `send_extra` was called last.
     """
 
     def __init__(self, federation: Federation, model_of: Callable[[int], npt.NDArray[np.float32]]) -> None:
@@ -136,6 +138,9 @@ class Server(
         self.sessions = 0
         self.first: dict[int, tuple[bytes, Any]] = {}
         self.extra: list[Any] = []
+        self.extra_at = 0.0
+        self.epoch = 1
+        self._watch_number = self._muted_up_to = 0
         self.watches = 0
         self._grpc: grpc.Server | None = None
         self._generation = 0
@@ -200,7 +205,28 @@ class Server(
         """Sends these messages in every open watch, as they are."""
         with self.changed:
             self.extra += messages
+            self.extra_at = time.monotonic()
             self.changed.notify_all()
+
+    def mute(self) -> None:
+        """Says nothing any more in the watches that are open; later ones are served."""
+        with self.changed:
+            self._muted_up_to = self._watch_number
+
+    def restore(self, *, version: int, epoch: int) -> None:
+        """Goes back to what a backup of a version holds: it knows the rounds below it, and no session."""
+        with self.changed:
+            self.newest, self.epoch = version, epoch
+            kept = [one for one in self.submissions if one.round < version]
+            self.first = {round_: known for round_, known in self.first.items() if round_ < version}
+            self.anchor = (0, b"")
+            for one in kept:
+                found = wire_header.unpack(one.header)
+                self.anchor = max(
+                    self.anchor,
+                    (found.ledger_sequence, wire_header.next_head(found.ledger_previous_head, one.digest)),
+                )
+            self.sessions += 1000
 
     def end(self) -> None:
         """Ends the federation."""
@@ -251,8 +277,10 @@ class Server(
     def server_state(self) -> Any:
         """Returns how far the server's memory reaches."""
         with self.changed:
-            watermark = self.newest if self.watermark is None else self.watermark
-            return common_pb2.ServerState(server_epoch=1, retention_watermark=watermark, newest_version=self.newest)
+            watermark = self.newest if self.watermark is None else min(self.watermark, self.newest)
+            return common_pb2.ServerState(
+                server_epoch=self.epoch, retention_watermark=watermark, newest_version=self.newest
+            )
 
     def participation(self) -> Any:
         """Returns how the server sees its participant."""
@@ -375,6 +403,9 @@ class Server(
             for report in request.reports:
                 if report.fate == membership_pb2.RoundReport.FATE_VOID and report.round in self.wanted:
                     self.wanted.remove(report.round)
+                is_held = report.fate == membership_pb2.RoundReport.FATE_HELD
+                if is_held and report.round not in self.first and report.round not in self.wanted:
+                    self.wanted.append(report.round)
             return membership_pb2.ReportRoundsResponse(verdict=self.verdict(), participation=self.participation())
 
         return self._call("ReportRounds", request, context, honest)
@@ -400,6 +431,8 @@ class Server(
         with self.changed:
             self._note("WatchModels", request)
             self.watches += 1
+            self._watch_number += 1
+            number = self._watch_number
             generation, extra = self._generation, len(self.extra)
             sent = request.after_version if request.HasField("after_version") else -1
         reply = self.on_call.get("WatchModels", lambda request: None)(request)
@@ -428,7 +461,10 @@ class Server(
                                 heartbeat=models_pb2.Heartbeat(interval_milliseconds=int(1000 * HEARTBEAT_SECONDS)),
                             )
                         )
-                yield from messages
+                if number <= self._muted_up_to:
+                    messages, over = messages[:1], False
+                else:
+                    yield from messages
                 if over or messages[-1].WhichOneof("event") == "going_away":
                     return
                 with self.changed:
