@@ -1,8 +1,8 @@
 """Makes everything that a release consists of, from the last commit, and tries it: python deploy/release.py.
 
 Into dist/ go the wheel, the source distribution, the contract for other languages, the image definitions tagged by
-version, a software bill of materials, the version's changes, and the digests of all of them. The wheel is then installed
-into an empty environment, where a short demo has to run. Nothing is uploaded.
+version, a software bill of materials, the version's changes, and the digests of all of them. The wheel is then
+installed into an empty environment, where a short demo has to run. Nothing is uploaded.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ def main() -> int:
         _archive(DIST / f"{name}-protos.tar.gz", source, "protos", keep=(".proto", ".md", ".yaml", "LICENSE"))
         _archive(DIST / f"{name}-images.tar.gz", source, "deploy", "docker-compose.yml", ".dockerignore")
         (DIST / f"{name}-changes.md").write_text(changes)
-        python = _installed(work, source, DIST / f"{name}-py3-none-any{'.'}whl")
+        python = _installed(work, source, next(DIST.glob(f"{name}-py3-none-any.*")))
         bill = DIST / f"{name}-sbom.cdx.json"
         _run(Path(sys.executable).with_name("cyclonedx-py"), "environment", python, "--output-file", bill)
         components = json.loads(bill.read_text())["components"]
