@@ -44,7 +44,7 @@ def main() -> None:
         # float32: `hushgrad.client.gradient_spread` measured 1e-7 here; a hundred times that is charged.
         gradient_error=1e-5,
     ) as session:
-        print(session.claim.describe())
+        print(session.claim_text)
         features, labels = session.dataset.features, session.dataset.labels
         for round in session.rounds():
             parameters = {name: jnp.asarray(array, jnp.float32) for name, array in round.arrays.items()}

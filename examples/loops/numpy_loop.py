@@ -30,7 +30,7 @@ def main() -> None:
         # few units of 1e-16. That is charged like any other error.
         gradient_error=1e-12,
     ) as session:
-        print(session.claim.describe())
+        print(session.claim_text)
         features, labels = session.dataset.features, session.dataset.labels
         for round in session.rounds():
             gradients = per_example_gradients(**round.arrays, x=features[round.rows], y=labels[round.rows])

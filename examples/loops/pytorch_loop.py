@@ -41,7 +41,7 @@ def main() -> None:
         # float32: `hushgrad.client.gradient_spread` measured 1e-7 here; a hundred times that is charged.
         gradient_error=1e-5,
     ) as session:
-        print(session.claim.describe())
+        print(session.claim_text)
         features = torch.from_numpy(session.dataset.features.astype(np.float32))
         labels = torch.from_numpy(session.dataset.labels)
         for round in session.rounds():

@@ -82,7 +82,7 @@ def test_the_outcome_is_plain_json(sound):
 
     assert set(written) == {"agrees", "head", "rows", "runs", "faults", "not_checked"}
     assert set(written["runs"][0]) == {
-        "federation", "agrees", "claim", "recomputed_from_commit", "recomputed_from_updates", "faults",
+        "federation", "agrees", "claim", "recomputed_from_commit", "recomputed_from_updates", "clipping", "faults",
     }  # fmt: skip
 
 

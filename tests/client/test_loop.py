@@ -500,6 +500,7 @@ def test_a_conflict_is_raised_where_the_loop_waits(world: World) -> None:
 def test_a_presummed_round_is_marked_on_ledger_update_and_claim(world: World) -> None:
     with world.connect(clipping="caller") as session:
         assert session.claim_notes["clipping"] == "declared by caller"
+        assert session.claim_text.endswith("; timing not covered; clipping: declared by caller.")
         for round_ in session.rounds():
             rows = gradients(round_)
             factors = np.minimum(1.0, 0.5 / np.maximum(np.linalg.norm(rows, axis=1), 1e-12))

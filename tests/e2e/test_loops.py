@@ -129,7 +129,11 @@ def test_loops_and_a_built_in_model_learn_together(tmp_path: Path, monkeypatch: 
         assert run["clipping"] == declared
         assert run["claim"]["epsilon"] <= 50.0
         exported = json.loads(json.dumps(report.export(snapshot)))
-        assert check.check(exported).agrees
+        checked = check.check(exported)
+        assert checked.agrees
+        assert checked.to_dict()["runs"][0]["clipping"] == declared
+        exported["runs"][0]["clipping"] = "by somebody else"
+        assert not check.check(exported).agrees
         assert {row["clipping"] for row in exported["rows"] if row["kind"] == "update"} == {declared}
 
 

@@ -36,6 +36,7 @@ class RunCheck:
             is below it. None if it cannot be computed.
         from_updates: the reading of the rounds that were spent.
         faults: what does not agree, one sentence each.
+        clipped_by_caller: whether the chain says that only the client's owner knows that gradients were clipped.
     """
 
     federation: str
@@ -43,6 +44,7 @@ class RunCheck:
     from_commit: Claim | None
     from_updates: Reading | None
     faults: tuple[str, ...]
+    clipped_by_caller: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Check:
                     "claim": run.claim.to_dict() if run.claim else None,
                     "recomputed_from_commit": run.from_commit.to_dict() if run.from_commit else None,
                     "recomputed_from_updates": run.from_updates.to_dict() if run.from_updates else None,
+                    "clipping": exported.CLIPPING[run.clipped_by_caller],
                     "faults": list(run.faults),
                 }
                 for run in self.runs
@@ -125,7 +128,7 @@ def _run(run: Run) -> RunCheck:
             faults.append(f"the spent rounds cost {reading.epsilon_so_far:g}, more than the claimed {claim.epsilon:g}")
     except (AccountantError, KeyError, TypeError) as error:
         return RunCheck(name, None, None, None, (*faults, f"the claim cannot be recomputed: {error}"))
-    return RunCheck(name, claim, recomputed, reading, tuple(faults))
+    return RunCheck(name, claim, recomputed, reading, tuple(faults), run.clipped_by_caller)
 
 
 def _lifetime(found: Exported, runs: tuple[RunCheck, ...]) -> list[str]:

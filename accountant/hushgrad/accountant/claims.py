@@ -114,18 +114,21 @@ class Claim:
             raise AccountantError(f"a claim has the names {sorted(expected)}, found {sorted(map(str, found))}")
         return cls(**values)
 
-    def describe(self, *, timing_covered: bool = True) -> str:
+    def describe(self, *, timing_covered: bool = True, clipped_by_caller: bool = False) -> str:
         """Returns the claim as one sentence.
 
         Args:
             timing_covered: whether updates leave on a public clock; if not, the sentence says so.
+            clipped_by_caller: whether nobody but the client's owner knows that gradients were clipped; said, if so.
         """
         sentence = (
             f"({self.epsilon:g}, {self.delta:g})-differential privacy of every single {self.unit}: "
             f"{_ADJACENCY_WORDS[self.adjacency]}, {_SAMPLING_WORDS[self.sampling]}, computed by "
             f"{self.method.upper()} version {self.method_version}"
         )
-        return f"{sentence}." if timing_covered else f"{sentence}; timing not covered."
+        notes = [] if timing_covered else ["timing not covered"]
+        notes += ["clipping: declared by caller"] if clipped_by_caller else []
+        return "; ".join([sentence, *notes]) + "."
 
 
 def rounded_up(epsilon: float) -> float:

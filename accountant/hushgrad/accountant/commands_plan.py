@@ -107,7 +107,7 @@ def _lines(found: Check) -> list[str]:
     lines = [f"{found.rows} rows, head {found.head}"]
     for run in found.runs:
         if run.claim is not None:
-            lines.append(f"{run.federation}: claims {run.claim.describe()}")
+            lines.append(f"{run.federation}: claims {run.claim.describe(clipped_by_caller=run.clipped_by_caller)}")
         if run.from_commit is not None and run.from_updates is not None:
             lines.append(
                 f"  recomputed from the commit row {run.from_commit.epsilon:g}, from {run.from_updates.rounds} update "

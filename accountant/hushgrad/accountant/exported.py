@@ -18,7 +18,8 @@ FORMAT = 1
 
 _HEADER = struct.Struct("<8sI32s64sQIIddQ32sIQ")
 _SAMPLERS = {1: "poisson", 2: "fixed"}
-_INSECURE_NOISE = 1
+_INSECURE_NOISE, _CLIPPING_DECLARED = 1, 2
+CLIPPING = {False: "by the library", True: "declared by caller"}
 _ELEMENT_BYTES = {1: 4, 2: 8}
 
 
@@ -55,6 +56,12 @@ class Run:
     schedule: tuple[Group, ...]
     rounds: dict[int, int] = field(default_factory=dict)
     skipped: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def clipped_by_caller(self) -> bool:
+        """Whether the flags of the run say so."""
+        flags = self.document.get("flags")
+        return isinstance(flags, int) and bool(flags & _CLIPPING_DECLARED)
 
     def group(self, round_: int) -> Group | None:
         """Returns what the schedule says about a round; None where it says nothing."""
@@ -248,6 +255,8 @@ def _compare_runs(document: Mapping[str, Any], found: Exported) -> None:
         if digest in shown:
             names = ("federation", "adjacency", "records", "parameters", "timing", "claim", "delta", "schedule")
             _compare(f"run {run.document.get('federation')}", shown[digest], run.document, names, found)
+            if shown[digest].get("clipping", CLIPPING[run.clipped_by_caller]) != CLIPPING[run.clipped_by_caller]:
+                found.faults.append(f"run {run.document.get('federation')}: clipping differs from the chain's flags")
             if shown[digest].get("sampling") != run.document.get("sampler"):
                 found.faults.append(f"run {run.document.get('federation')}: sampling differs from the chain's sampler")
 

@@ -78,6 +78,14 @@ class LoopSession:
         return Claim.from_dict(self._committed.claim)
 
     @property
+    def claim_text(self) -> str:
+        """The claim with its notes, as one sentence."""
+        return self.claim.describe(
+            timing_covered=self._committed.timing == "covered",
+            clipped_by_caller=bool(self._committed.flags & header.FLAG_CLIPPING_DECLARED),
+        )
+
+    @property
     def claim_notes(self) -> dict[str, str]:
         """What must be said beside the claim: whether timing is covered, and who clips the gradients."""
         return report.notes(self._committed)
