@@ -16,8 +16,7 @@ SETUP = """PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA locking_mode
 
 
 def leave(code, sentence):  # 0: the end, 2: bad input, 3: the budget refuses, 5: a person is needed
-    print(sentence, file=sys.stderr)
-    sys.exit(code)
+    sys.exit(print(sentence, file=sys.stderr) or code)
 
 
 def crc32c(data):
@@ -45,10 +44,9 @@ def epsilon(rounds, q, sigma, delta):  # Renyi divergences of integer order a: M
 class Client:
     def __init__(self, server, name, folder, data, privacy):
         self.X, self.y, self.own = np.load(data)["X"], np.load(data)["y"].astype(float), json.loads(privacy)
-        channel, self.me = grpc.insecure_channel(server, OPTIONS), common_pb2.Caller(participant=name)
-        self.members = membership_pb2_grpc.MembershipServiceStub(channel)
-        self.updates = updates_pb2_grpc.UpdateServiceStub(channel)
-        self.models, terms = models_pb2_grpc.ModelServiceStub(channel), terms_pb2_grpc.TermsServiceStub(channel)
+        to, self.me = grpc.insecure_channel(server, OPTIONS), common_pb2.Caller(participant=name)
+        self.peers, self.updates = membership_pb2_grpc.MembershipServiceStub(to), updates_pb2_grpc.UpdateServiceStub(to)
+        self.models, terms = models_pb2_grpc.ModelServiceStub(to), terms_pb2_grpc.TermsServiceStub(to)
         self.join_id, self.news, self.version, self.fresh_at = os.urandom(16), None, -1, -math.inf
         self.epoch, self.newest, self.after, self.seen = 0, 0, -1, membership_pb2.Participation()
         answer = self.persist(lambda: terms.GetTerms(terms_pb2.GetTermsRequest(), timeout=10))
@@ -109,23 +107,23 @@ class Client:
         return answer
 
     def join(self):  # and look for the server's anchor in the ledger; what the server has not seen is owed
-        answer = self.call(self.members.Join, membership_pb2.JoinRequest(caller=self.me, join_id=self.join_id))
+        answer = self.call(self.peers.Join, membership_pb2.JoinRequest(caller=self.me, join_id=self.join_id))
         self.me.session, n = answer.session, answer.ledger.sequence
         if n and self.sql("SELECT head FROM ledger WHERE n = ?", (n,)).fetchone() != (answer.ledger.head,):
             leave(5, f"the server has seen row {n} of another ledger; this one was rolled back, copied or lost")
         self.sql("UPDATE ledger SET owed = 1 WHERE n > ?", (n,))
-        held = self.sql("SELECT round, 3, digest FROM ledger WHERE n > 0 ORDER BY n DESC LIMIT 1000")
+        held = self.sql("SELECT round, 3, digest FROM ledger WHERE n > 0 ORDER BY n DESC LIMIT 999").fetchall()
         reports = [membership_pb2.RoundReport(round=i, fate=fate, digest=digest) for i, fate, digest in held]
-        self.call(self.members.ReportRounds, membership_pb2.ReportRoundsRequest(caller=self.me, reports=reports))
+        ends = {"held_from": held[-1][0], "held_below": held[0][0] + 1} if held else {"held_below": 0}  # nothing beside
+        self.call(self.peers.ReportRounds, membership_pb2.ReportRoundsRequest(caller=self.me, reports=reports, **ends))
 
     def read(self):  # one piece of news; a stream lives for 15 s, so that a dead one is noticed
-        after = self.version if self.version >= 0 else None
-        request = models_pb2.WatchModelsRequest(caller=self.me, after_version=after)
+        request = models_pb2.WatchModelsRequest(caller=self.me, after_version=(None, self.version)[self.version >= 0])
         self.fresh_at = self.fresh_at if self.news else -math.inf  # whoever was cut off asks what is wanted
         stream, self.news = self.news or self.models.WatchModels(request, timeout=15), None
         news = next(stream, None)
         if news is None or news.HasField("going_away"):
-            return None
+            return news and time.sleep(min(news.going_away.retry_after_milliseconds / 1000, 60))  # None: again
         if news.HasField("run_ended"):
             leave(0, "the federation has ended")
         if news.HasField("published") and news.published.version > self.version:
@@ -157,9 +155,8 @@ class Client:
         self.w = self.w - numerator * 2.0 ** (g - self.terms.step_exponent) * update
 
     def send(self, i, header, payload):
-        checksum = crc32c(header + payload)
-        request = updates_pb2.SubmitUpdateRequest(caller=self.me, header=header, payload=payload, crc32c=checksum)
-        answer = self.call(self.updates.SubmitUpdate, request)
+        sealed = {"header": header, "payload": payload, "crc32c": crc32c(header + payload)}
+        answer = self.call(self.updates.SubmitUpdate, updates_pb2.SubmitUpdateRequest(caller=self.me, **sealed))
         fate = answer.first_answer if answer.verdict.answer == common_pb2.ANSWER_DUPLICATE else answer.verdict.answer
         if fate == common_pb2.ANSWER_TOO_FAR_AHEAD:
             self.after = self.newest
@@ -183,18 +180,21 @@ class Client:
         elif k < max(self.newest, 0):
             self.persist(self.read)
         elif self.seen.state != membership_pb2.PARTICIPATION_STATE_ACTIVE:  # others need us even when no round is left
-            self.call(self.members.Start, membership_pb2.StartRequest(caller=self.me, next_round=i))
+            self.call(self.peers.Start, membership_pb2.StartRequest(caller=self.me, next_round=i))
         elif time.monotonic() - self.fresh_at > self.terms.straggler_timeout_seconds / 2:
-            self.call(self.members.GetParticipation, membership_pb2.GetParticipationRequest(caller=self.me))
+            self.call(self.peers.GetParticipation, membership_pb2.GetParticipationRequest(caller=self.me))
         elif i >= last or not permitted or i >= self.newest + self.terms.window:
             self.persist(self.read)
         elif self.newest > i + self.terms.window:  # too late to count: owe it no longer, and start anew
-            self.call(self.members.Observe, membership_pb2.ObserveRequest(caller=self.me, exit_round=i))
+            self.call(self.peers.Observe, membership_pb2.ObserveRequest(caller=self.me, exit_round=i))
         else:
             self.train(i)
 
 
 if __name__ == "__main__":
-    client = Client(*(os.environ["HUSHGRAD_" + key] for key in "SERVER PARTICIPANT STATE_DIR DATA PRIVACY".split()))
+    try:
+        client = Client(*(os.environ["HUSHGRAD_" + key] for key in "SERVER PARTICIPANT STATE_DIR DATA PRIVACY".split()))
+    except (KeyError, OSError, ValueError, sqlite3.Error) as error:  # "database is locked": a second process
+        leave(2, f"environment, data or ledger cannot be used: {type(error).__name__}: {error}")
     while True:
         client.step()

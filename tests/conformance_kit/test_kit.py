@@ -1,7 +1,9 @@
 """The kit itself: servers, reports, the command line, and what is refused before anything is started."""
 
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -100,3 +102,38 @@ def test_files_of_a_federation_are_written_once(tmp_path):
 def test_a_client_that_ends_at_once_fails(tmp_path):
     results = client_kit.run(["false"], only=["header", "budget"], patience_seconds=2.0)
     assert [(result.name, result.outcome) for result in results] == [("header", "fail"), ("budget", "fail")]
+
+
+@pytest.mark.e2e
+def test_a_kit_that_is_killed_leaves_no_client_behind(tmp_path):
+    """A client that starts another process and takes its time; both end with the kit, however many there are."""
+    script = tmp_path / "client.sh"
+    script.write_text(f"sleep 300 &\necho $$ $! > {tmp_path}/running-$$\nwait\n")
+    kit = subprocess.Popen(
+        [sys.executable, "-m", "hushgrad.cli", "conformance", "client", "--", "sh", str(script)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def pids():
+        return [int(pid) for path in tmp_path.glob("running-*") for pid in path.read_text().split()]
+
+    wait_until(lambda: len(pids()) >= 2)
+    assert all(map(is_running, pids()))
+    kit.kill()
+    kit.wait()
+    wait_until(lambda: not any(map(is_running, pids())))
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -171,3 +171,21 @@ def test_a_run_above_its_budget_is_refused_with_nothing_sent(tmp_path):
         assert refused.returncode == 3
         assert b"the budget is 0.1" in error
         assert server.events("joined") == []
+
+
+@pytest.mark.e2e
+def test_a_second_process_on_one_ledger_ends_with_one_line_and_the_first_goes_on(tmp_path):
+    make_state(tmp_path, TERMS)
+    with ServerProcess(tmp_path) as server:
+        first = start(tmp_path, server.address)
+        wait_for_version(server, 5)
+        second = start(tmp_path, server.address)
+        _, error = second.communicate(timeout=30)
+        assert second.returncode == 2
+        # gRPC may add lines of its own.
+        said = [line for line in error.decode().splitlines() if "chttp2" not in line]
+        assert len(said) == 1
+        assert "database is locked" in said[0]
+        _, error = first.communicate(timeout=60)
+        assert first.returncode == 0, error
+        server.stop()

@@ -1,4 +1,4 @@
-"""Runs somebody's command: starts it, kills it, and keeps what it printed."""
+"""Runs somebody's command: starts it, kills it, also when this process is killed, and keeps what it printed."""
 
 import os
 import signal
@@ -6,6 +6,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from hushgrad.conformance.supervisor import Supervisor
+
+_supervisor = Supervisor()
 
 
 class Process:
@@ -30,14 +34,11 @@ class Process:
         Raises:
             OSError: if it cannot be started.
         """
+        if self._running is not None:
+            _supervisor.forget(self._running.pid)
         with self._log.open("ab") as log:
-            self._running = subprocess.Popen(
-                self._command,
-                env={**os.environ, **self.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+            self._running = _supervisor.start(
+                self._command, env={**os.environ, **self.environment}, stdout=log, stderr=subprocess.STDOUT
             )
         self.lives += 1
 
@@ -53,6 +54,7 @@ class Process:
         with suppress(ProcessLookupError):
             os.killpg(self._running.pid, signal.SIGKILL)
         self._running.wait()
+        _supervisor.forget(self._running.pid)
 
     def last_words(self, lines: int = 2) -> str:
         """Returns the last lines that it printed, on one line."""
