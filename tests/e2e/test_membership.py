@@ -209,6 +209,7 @@ def test_an_answer_that_was_lost_costs_nothing_and_a_bundle_makes_one_member(
         done = place.enroll(bundle, str(folder), *arguments)
         assert done.exit_code == 0, done.output
         assert x509.load_pem_x509_certificate((folder / "client.crt").read_bytes()).public_bytes(DER) == got[0]
+    assert "without a ledger" not in done.output
     again = place.enroll(bundle, str(tmp_path / "thief"), *arguments)
     assert (again.exit_code, "was used already, with another key" in again.output) == (5, True)
 

@@ -141,11 +141,18 @@ def evaluate(config: Path, as_json: bool, **overrides: str | None) -> None:
 @click.argument("bundle", type=_PATH)
 @click.option("--data", envvar="HUSHGRAD_DATA", help="File of the records; an evaluator's test set.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where everything goes. [default: ./NAME]")
+@click.option("--server", envvar="HUSHGRAD_SERVER", help="host:port to enroll at; wins over the bundle's.")
 @click.option("--yes", is_flag=True, help="Make the ledger without asking; for machines.")
 @click.option("--accept-new-budget", is_flag=True, help="Give data that had a ledger before a second budget.")
 @_options(None)
 def enroll(
-    bundle: Path, data: str | None, folder: Path | None, yes: bool, accept_new_budget: bool, as_json: bool
+    bundle: Path,
+    data: str | None,
+    folder: Path | None,
+    server: str | None,
+    yes: bool,
+    accept_new_budget: bool,
+    as_json: bool,
 ) -> None:
     """Become a member with the BUNDLE that the operator made: key, certificate, configuration, ledger.
 
@@ -154,7 +161,7 @@ def enroll(
     from hushgrad.client import commands, enrollment
 
     loaded = enrollment.read(bundle)
-    enrolled = enrollment.enroll(loaded, folder or Path(loaded.name), data)
+    enrolled = enrollment.enroll(loaded, folder or Path(loaded.name), data, server=server)
     answer: dict[str, Any] = {**enrollment.describe(enrolled), "ledger": None}
     if not as_json:
         click.echo(texts.enrolled(answer, loaded.address))
@@ -166,7 +173,7 @@ def enroll(
     if as_json:
         click.echo(commands.dumps(answer))
     elif enrolled.config_path is not None:
-        click.echo(texts.after_enrolling(answer, made_ledger=answer["ledger"] is not None))
+        click.echo(texts.after_enrolling(answer, has_ledger=config is not None and commands.has_ledger(config)))
 
 
 def _agrees(question: str) -> bool:

@@ -77,7 +77,9 @@ def read(path: Path) -> Bundle:
     return bundle
 
 
-def enroll(bundle: Bundle, folder: Path, data: str | None, *, now: float | None = None) -> Enrolled:
+def enroll(
+    bundle: Bundle, folder: Path, data: str | None, *, server: str | None = None, now: float | None = None
+) -> Enrolled:
     """Makes key and configuration in a folder and has the server sign a certificate. The ledger is somebody else's.
 
     A second bundle for the same member, after a revocation for example, gets a new key and keeps the configuration.
@@ -86,6 +88,7 @@ def enroll(bundle: Bundle, folder: Path, data: str | None, *, now: float | None 
         bundle: from `read`.
         folder: new, empty, or one in which this was done or begun before.
         data: the data file; None: the configuration names one.
+        server: host:port to enroll at, in place of the bundle's; the configuration keeps that one.
 
     Raises:
         InputError: if something cannot be used; then nothing was written.
@@ -94,6 +97,7 @@ def enroll(bundle: Bundle, folder: Path, data: str | None, *, now: float | None 
         FatalError: if the server refuses.
     """
     now = time.time() if now is None else now
+    bundle = msgspec.structs.replace(bundle, address=server or bundle.address)
     name = {"participant": "client.toml", "operator": ""}.get(bundle.role, "evaluator.toml")
     config_path = folder / name if name else None
     _check_folder(folder, bundle)

@@ -67,15 +67,15 @@ def ledger_question(config: "ClientConfig") -> str:
     )
 
 
-def after_enrolling(answer: Mapping[str, Any], *, made_ledger: bool) -> str:
+def after_enrolling(answer: Mapping[str, Any], *, has_ledger: bool) -> str:
     """Returns the last part of the answer of `enroll`: what to do next."""
     configuration = answer["configuration"]
     if answer["role"] != "participant":
         return f"next: hushgrad-client evaluate --config {configuration}"
     lines = []
-    if made_ledger:
+    if answer["ledger"] is not None:
         lines.append(init(answer["ledger"]))
-    else:
+    elif not has_ledger:
         lines.append(f"without a ledger nothing runs: hushgrad-client ledger init --config {configuration}")
     lines.append(f"next: hushgrad-client run --dry-run --config {configuration}, then without --dry-run")
     return "\n".join(lines)

@@ -89,7 +89,12 @@ def status(
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                 raise InputError(error.details()) from error
-            raise UnreachableError(f"no server answers at {address} ({error.code().name})") from error
+            hint = (
+                "if it speaks TLS, give --tls-ca, --tls-certificate and --tls-key"
+                if tls_ca is None
+                else "or one of the two certificates is not of the other's authority, or has expired"
+            )
+            raise UnreachableError(f"no server answers at {address} ({error.code().name}); {hint}") from error
     if as_json:
         click.echo(json.dumps(plain_status(answer)))
         return
