@@ -178,7 +178,7 @@ def test_a_record_s_gradient_has_the_same_bits_in_every_place_and_company(kind: 
     parameters = model.initial(3).astype(np.float64)
     rows, labels = records(model, 64)
     alone = model.clipped_sum(parameters, rows[[9]], labels[[9]], 0.1).total
-    # All others count as zero, because nothing of theirs is finite: what is left is the one record's vector, to the bit.
+    # All others count as zero, for nothing of theirs is finite: what is left is the one record's vector, to the bit.
     for place in (0, 1, 5, 31, 63):
         company = np.full((64, model.features), np.nan, np.float32)
         company[place] = rows[9]
