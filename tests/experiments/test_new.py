@@ -5,12 +5,14 @@ import dataclasses
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hushgrad import accountant
 from hushgrad.cli import entry
 from hushgrad.client import config as client_config
-from hushgrad.experiments import demo_settings, plan
+from hushgrad.client import models
+from hushgrad.experiments import demo_settings, files, plan
 from hushgrad.experiments.errors import BudgetRefusedError, InputError
 from hushgrad.server import config as server_config
 from hushgrad.wire import arrays, terms_file
@@ -196,3 +198,58 @@ def test_split_writes_parts_that_new_reads(tmp_path: Path, table: Path) -> None:
     ]
     changes = ["--bounds-from", str(parts / "test.npz")]
     assert new(tmp_path / "federation", parts / "client-1.npz", *changes) == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "parameters", "name"),
+    [
+        ("mlp", ["hidden=20", "activation=tanh"], 3 * 20 + 20 + 20 * 2 + 2, "mlp-tanh"),
+        ("softmax", ["precision=float32"], 8, "softmax"),
+        ("logistic", [], 4, "logistic"),
+    ],
+)
+def test_any_model_is_set_up_by_command_and_loaded_from_its_files(
+    tmp_path: Path, table: Path, model: str, settings: list[str], parameters: int, name: str
+) -> None:
+    folder = tmp_path / "federation"
+    options = [part for setting in settings for part in ("--model-option", setting)]
+    assert new(folder, table, "--model", model, "--eta0", "0.01", *options) == 0
+    loaded = client_config.load_client(folder / "client.toml", {"participant": "client-1", "data": str(table)})
+    made = models.make(loaded.model.kind, features=3, classes=2, l2=loaded.model.l2, **loaded.model.options())
+    terms = msgspec.toml.decode((folder / "terms.toml").read_bytes())
+    assert terms["model"] == made.name == name
+    assert [(array["name"], tuple(array["shape"])) for array in terms["arrays"]] == [
+        (spec.name, spec.shape) for spec in made.arrays
+    ]
+    assert sum(spec.size for spec in made.arrays) == parameters
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--model", "mlp", "--model-option", "hidden=20", "--model-option", "activation=tanh"], "eta0"),
+        (["--model", "mlp", "--eta0", "1"], "needs hidden"),
+        (
+            ["--model", "lenet", "--eta0", "1", "--model-option", "activation=tanh", "--model-option", "padding=0"],
+            "pixels",
+        ),
+        (["--model-option", "hidden=20"], "has no hidden"),
+        (["--model-option", "hidden"], "NAME=VALUE"),
+        (["--model", "tree"], "kind must be one of"),
+    ],
+)
+def test_models_that_cannot_be_set_up_are_refused_and_nothing_is_written(
+    tmp_path: Path, table: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], word: str
+) -> None:
+    folder = tmp_path / "federation"
+    assert new(folder, table, *arguments) == 2
+    assert word in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_steps_that_fall_in_a_line_are_written_as_a_list(demo_plan: plan.Plan) -> None:
+    made = dataclasses.replace(
+        demo_plan, request=dataclasses.replace(demo_plan.request, rounds=4, step_kind="linear"), eta0=0.8
+    )
+    terms = msgspec.toml.decode(files.terms(made, straggler_timeout_seconds=60.0))
+    assert terms["step_size"]["values"] == pytest.approx([0.8, 0.6, 0.4, 0.2])

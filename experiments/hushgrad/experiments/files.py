@@ -37,9 +37,13 @@ def terms(plan: Plan, *, straggler_timeout_seconds: float) -> str:
     arrays = "\n\n".join(
         f"[[arrays]]\nname = {_text(spec.name)}\nshape = {list(spec.shape)}" for spec in plan.model.arrays
     )
-    step = f'kind = "{request.step_kind}"\neta0 = {_number(plan.eta0)}'
-    if request.step_kind != "constant":
-        step += f"\nbeta = {_number(request.beta)}"
+    if request.step_kind == "linear":
+        values = ", ".join(_number(plan.eta0 * (1 - i / request.rounds)) for i in range(request.rounds))
+        step = f'kind = "list"\nvalues = [{values}]'
+    else:
+        step = f'kind = "{request.step_kind}"\neta0 = {_number(plan.eta0)}'
+        if request.step_kind != "constant":
+            step += f"\nbeta = {_number(request.beta)}"
     return f"""\
 # The terms of the federation: what all its participants agree on. `hushgrad-server init` makes them final, with a
 # digest that every ledger pins. Change them before that; afterwards a change means a new federation.

@@ -17,7 +17,7 @@ from hushgrad.wire import grid, names
 from hushgrad.wire.errors import ContractError
 
 Sampler = Literal["poisson", "fixed"]
-StepKind = Literal["constant", "inverse", "inverse-sqrt"]
+StepKind = Literal["constant", "inverse", "inverse-sqrt", "linear"]
 
 MAX_DELAY = 1
 """The paper's experiments let a client be one round ahead of the newest model."""
@@ -47,7 +47,7 @@ class Request:
         sample_size: s, the expected number of records of a round. None: a sixth of the records.
         eta0: first step size, applied to the SUM of the clipped gradients. None: see `default_eta0`.
         beta: how fast the step sizes fall.
-        step_kind: how they fall.
+        step_kind: how they fall; "linear": in equal steps towards zero, which they would reach after the last round.
         sampler: "poisson" or "fixed".
         bounded: whether every feature is scaled to [0, 1] by declared bounds.
         options: further settings of the model, as in a client's [model] table.
