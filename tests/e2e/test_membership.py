@@ -266,3 +266,18 @@ def test_nobody_announces_what_the_terms_do_not_admit(place: Place, capsys: pyte
     place.hushgrad("enroll", "new", "mallory", "--config", config, "--server", place.address, code=2)
     assert "the terms do not name mallory" in capsys.readouterr().err
     assert not list(place.root.glob("mallory*"))
+
+
+def test_no_secret_is_anywhere_but_in_its_own_file(place: Place, tmp_path: Path) -> None:
+    bundle, folder = place.announce("client-1"), tmp_path / "me"
+    done = place.enroll(bundle, str(folder), "--data", data("client-1"), "--yes", "--accept-new-budget")
+    assert done.exit_code == 0, done.output
+    written = json.loads(bundle.read_text())
+    keys = [path.read_text() for path in (folder / "client.key", *place.certificates.glob("*.key"))]
+    secrets = [written["token"], *(key.splitlines()[1] for key in (*keys, written["key"]))]
+    assert len(secrets) == 5
+    own = {bundle, folder / "client.key", *place.certificates.glob("*.key")}
+    others = [path for root in (place.fed, folder) for path in root.rglob("*") if path.is_file() and path not in own]
+    assert len(others) > 10  # logs, registers, tokens, configuration, ledger
+    shown = {str(path): path.read_bytes() for path in others} | {"what it printed": done.output.encode()}
+    assert [name for name, content in shown.items() for secret in secrets if secret.encode() in content] == []

@@ -17,8 +17,8 @@ from grpc_health.v1 import health_pb2
 from hushgrad.client import tls
 from hushgrad.client.config import TlsConfig
 from hushgrad.client.transport import RetryableError, Transport
+from hushgrad.server import app, denylist, roles
 from hushgrad.server import config as server_config
-from hushgrad.server import denylist, roles
 from hushgrad.server import tls as server_tls
 from hushgrad.server.errors import InputError
 from hushgrad.v1 import (
@@ -334,6 +334,11 @@ def test_a_running_client_takes_up_its_renewed_certificate(world: World, tmp_pat
         transport.get_terms()
     assert transport.get_terms()
     transport.close()
+
+
+def test_every_connection_is_made_anew_after_an_hour() -> None:
+    options = dict(app.CHANNEL_OPTIONS)
+    assert (options["grpc.max_connection_age_ms"], options["grpc.max_connection_age_grace_ms"]) == (3_600_000, 60_000)
 
 
 def test_a_deny_list_that_cannot_be_read_lets_nobody_back_in(world: World) -> None:
