@@ -179,6 +179,7 @@ def test_a_second_process_on_one_ledger_ends_with_one_line_and_the_first_goes_on
     with ServerProcess(tmp_path) as server:
         first = start(tmp_path, server.address)
         wait_for_version(server, 5)
+        first.send_signal(signal.SIGSTOP)  # so that it is still there, however long the second takes to start
         second = start(tmp_path, server.address)
         _, error = second.communicate(timeout=30)
         assert second.returncode == 2
@@ -186,6 +187,7 @@ def test_a_second_process_on_one_ledger_ends_with_one_line_and_the_first_goes_on
         said = [line for line in error.decode().splitlines() if "chttp2" not in line]
         assert len(said) == 1
         assert "database is locked" in said[0]
+        first.send_signal(signal.SIGCONT)
         _, error = first.communicate(timeout=60)
         assert first.returncode == 0, error
         server.stop()
