@@ -25,6 +25,8 @@ LOOK_SECONDS: Final = 0.25
 
 _SAY_AGAIN_SECONDS: Final = 10.0
 _MOST_REMEMBERED: Final = 1000
+_PAUSE_SECONDS: Final = 0.25
+_MOST_PAUSED: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class Access(grpc.aio.ServerInterceptor):
         self._open: dict[asyncio.Task[Any], Certificate] = {}
         self._lapsed: dict[asyncio.Task[Any], str] = {}
         self._said: dict[tuple[str, str], float] = {}
+        self._paused = 0
 
     # What holds
 
@@ -200,6 +203,7 @@ class Access(grpc.aio.ServerInterceptor):
             self._lapsed.pop(task, None)
 
     async def _refuse(self, refusal: Refusal, who: str, method: str, context: Context) -> None:
+        """Ends a call; who is refused for the same reason again and again waits a little, and costs little."""
         now = time.monotonic()
         key = (who, refusal.detail)
         if now - self._said.get(key, -_SAY_AGAIN_SECONDS) >= _SAY_AGAIN_SECONDS:
@@ -207,6 +211,12 @@ class Access(grpc.aio.ServerInterceptor):
                 self._said.clear()
             self._said[key] = now
             self._log.warning("refused", who=who, call=method, peer=context.peer(), why=refusal.detail)
+        elif self._paused < _MOST_PAUSED:
+            self._paused += 1
+            try:
+                await asyncio.sleep(_PAUSE_SECONDS)
+            finally:
+                self._paused -= 1
         await context.abort(refusal.code, refusal.detail)
 
 
