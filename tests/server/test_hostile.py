@@ -36,7 +36,7 @@ STRICT = {
     "request_seconds": 1.0,
     "handshake_seconds": 1.0,
     "silence_seconds": 1.0,
-    "upload_min_bytes_per_second": 131_072.0,
+    "min_bytes_per_second": 131_072.0,
     "upload_bytes_per_second": 1_048_576.0,
     "calls_per_second": 1e6,
 }
@@ -278,6 +278,43 @@ def test_a_flood_of_tiny_pieces_is_read_slowly(place: Place) -> None:
     assert 64 <= one.received(sealed) <= 128 + 64 * 2
 
 
+def test_downloads_that_nobody_reads_keep_nobody_out(tmp_path: Path) -> None:
+    limits = {"silence_seconds": 0.5, "min_bytes_per_second": 262_144.0, "all_downloads_at_once": 2}
+    there = Place(tmp_path, limits=limits)
+    try:
+        one = there.clients[0]
+        request = models_pb2.GetModelRequest(caller=one.caller, version=0).SerializeToString()
+        idle = [Connection(there.server.address) for _ in range(2)]
+        for connection in idle:
+            connection.begin("/hushgrad.v1.ModelService/GetModel")
+            connection.send(frame(DATA, 1, 1, message_start(len(request)) + request))
+        time.sleep(0.2)
+        assert fault(one.model, 0)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        time.sleep(1.5)  # half a second, and what four pieces may take
+        assert sum(len(chunk.data) for chunk in one.model(0)) == 4 * TERMS.parameters
+        assert "Traceback" not in there.server.log_path.read_text()
+        for connection in idle:
+            connection.close()
+    finally:
+        there.close()
+
+
+def test_requests_that_never_end_keep_nobody_out(tmp_path: Path) -> None:
+    there = Place(tmp_path, limits={"all_calls_at_once": 20})
+    try:
+        halves = [Connection(there.server.address) for _ in range(30)]
+        for connection in halves:
+            connection.begin(SUBMIT)
+            connection.send(frame(DATA, 0, 1, message_start(2**20) + bytes(1000)))
+        time.sleep(0.6)
+        for _ in range(5):
+            there.assert_serves()
+        for connection in halves:
+            connection.close()
+    finally:
+        there.close()
+
+
 # Rates, for each participant
 
 
@@ -330,9 +367,11 @@ def test_a_certificate_has_one_allowance_however_many_connections_it_opens(tmp_p
 
         greedies, good = [client(0) for _ in range(4)], client(1)
         assert greedies[0].join().verdict.answer == ACCEPTED
-        watches = [one.watch() for one in greedies]
-        assert [next(watch).WhichOneof("event") for watch in watches[:2]] == ["published"] * 2
-        codes = {fault(lambda watch=watch: next(watch))[0] for watch in watches[2:]}
+        watches = []
+        for one in greedies[:2]:
+            watches.append(one.watch())
+            assert next(watches[-1]).WhichOneof("event") == "published"
+        codes = {fault(lambda one=one: next(one.watch()))[0] for one in greedies[2:]}
         assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert next(good.watch()).WhichOneof("event") == "published"
         # The rate, too: 40 at once, over four connections; another one's name costs that one nothing.

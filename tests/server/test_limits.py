@@ -73,7 +73,7 @@ def test_a_tiny_piece_costs_as_much_as_one_of_16_kib() -> None:
 
 
 def test_patience_grows_with_what_arrives_and_allows_for_one_message() -> None:
-    limits = LimitsConfig(silence_seconds=30.0, upload_min_bytes_per_second=16384.0)
+    limits = LimitsConfig(silence_seconds=30.0, min_bytes_per_second=16384.0)
     assert limits.patience(0, 2**20) == 30 + 64
     assert limits.patience(163_840, 2**16) == 30 + 10 + 4
 

@@ -1,10 +1,11 @@
 """Stands before every call and holds it to the limits, before its request has arrived where that is possible.
 
-Knows neither what calls do nor who may make them. Uploads are let through: `update_service` holds them to theirs,
-because it alone sees their pieces.
+Knows neither what calls do nor who may make them. Of uploads it sees the beginning; `update_service` holds the rest of
+them to their limits.
 """
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
@@ -14,7 +15,7 @@ from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from hushgrad.server.border import Context
-from hushgrad.server.limits import Kind, Limiter, retry_after_milliseconds
+from hushgrad.server.limits import Kind, Limiter, Place, retry_after_milliseconds
 from hushgrad.v1 import common_pb2
 
 MAX_REQUEST_BYTES: Final = 2**20 + 2**14
@@ -23,6 +24,7 @@ MAX_REQUEST_BYTES: Final = 2**20 + 2**14
 _PAUSE_SECONDS: Final = 0.25
 _MOST_PAUSED: Final = 256
 _TRY_AGAIN_SECONDS: Final = 0.5
+_ARRIVAL_SECONDS: Final = 0.5
 
 
 def certified_name(context: Context) -> str | None:
@@ -53,6 +55,7 @@ class Limiting(grpc.aio.ServerInterceptor):
         self._state = state
         self._time = asyncio.get_running_loop().time
         self._paused = 0
+        self._arriving: dict[Kind, dict[asyncio.Timeout, float]] = {"call": {}, "watch": {}, "download": {}}
 
     async def intercept_service(
         self,
@@ -61,9 +64,11 @@ class Limiting(grpc.aio.ServerInterceptor):
     ) -> grpc.RpcMethodHandler | None:
         """Puts the limits before a handler."""
         handler = await continuation(handler_call_details)
-        if handler is None or handler.request_streaming:
-            return handler
+        if handler is None:
+            return None
         method = handler_call_details.method
+        if handler.request_streaming:
+            return self._before_upload(handler)
         if handler.response_streaming:
             return self._before_stream(method, handler)
         return self._before_call(method, handler)
@@ -71,12 +76,13 @@ class Limiting(grpc.aio.ServerInterceptor):
     def _before_call(self, method: str, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
         async def call(requests: AsyncIterator[Any], context: Context) -> Any:
             name = certified_name(context)
-            if not self._limiter.is_free(name, "call", self._time()):
+            if name and (wait := self._limiter.call(name, self._time())):
+                return await self._busy(method, "calls come too fast", wait, context)
+            if not self._make_way(name, "call"):
                 return await self._busy(method, "too many calls are in progress", _TRY_AGAIN_SECONDS, context)
             with self._limiter.opened(name, "call", self._time()):
-                request = await self._request(requests, context)
-                wait = self._limiter.call(name or name_in(request) or context.peer(), self._time())
-                if wait:
+                request = await self._arrival(requests, "call", context)
+                if not name and (wait := self._limiter.call(name_in(request) or context.peer(), self._time())):
                     return await self._busy(method, "calls come too fast", wait, context)
                 return await handler.unary_unary(request, context)
 
@@ -87,39 +93,91 @@ class Limiting(grpc.aio.ServerInterceptor):
 
         async def stream(requests: AsyncIterator[Any], context: Context) -> None:
             name = certified_name(context)
-            if not self._limiter.is_free(name, kind, self._time()):
+            if name and (wait := self._limiter.call(name, self._time())):
+                await self._exhausted("calls come too fast", wait, context)
+            if not self._make_way(name, kind):
                 await self._exhausted(f"too many streams of this kind ({kind}) are open", _TRY_AGAIN_SECONDS, context)
-            with self._limiter.opened(name, kind, self._time()):
-                request = await self._request(requests, context)
-                wait = self._limiter.call(name or name_in(request) or context.peer(), self._time())
-                if wait:
+            with self._limiter.opened(name, kind, self._time()) as place:
+                request = await self._arrival(requests, kind, context)
+                if not name and (wait := self._limiter.call(name_in(request) or context.peer(), self._time())):
                     await self._exhausted("calls come too fast", wait, context)
                 answers = handler.unary_stream(request, context)
-                if not hasattr(answers, "__aiter__"):
+                if hasattr(answers, "__aiter__"):
+                    await self._send(answers, place, context)
+                else:
                     await answers
-                    return
-                try:
-                    async for answer in answers:
-                        await context.write(answer)
-                finally:
-                    await answers.aclose()
 
         return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
 
-    async def _request(self, requests: AsyncIterator[Any], context: Context) -> Any:
+    def _before_upload(self, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
+        async def upload(requests: AsyncIterator[Any], context: Context) -> Any:
+            name = certified_name(context)
+            if not self._make_way(name, "call"):
+                await self._exhausted("too many calls are in progress", _TRY_AGAIN_SECONDS, context)
+            # Until it says whose it is, an upload is a call like any other.
+            with self._limiter.opened(name, "call", self._time()):
+                first = await self._arrival(requests, "call", context)
+            return await handler.stream_unary(_from(first, requests), context)
+
+        return grpc.stream_unary_rpc_method_handler(upload, handler.request_deserializer, handler.response_serializer)
+
+    def _make_way(self, name: str | None, kind: Kind) -> bool:
+        """Says whether a call may begin. When all places are taken, the request that arrives for longest gives way.
+
+        So nobody can keep others out by requests that never end.
+        """
+        now = self._time()
+        if self._limiter.is_free(name, kind, now):
+            return True
+        if name is not None and self._limiter.is_full_of(name, kind, now):
+            return False
+        arriving = self._arriving[kind]
+        oldest = next(iter(arriving), None)  # A dictionary keeps the order in which they began.
+        if oldest is None or arriving[oldest] > now - _ARRIVAL_SECONDS:
+            return False
+        del arriving[oldest]
+        oldest.reschedule(now)
+        return True
+
+    async def _arrival(self, requests: AsyncIterator[Any], kind: Kind, context: Context) -> Any:
         seconds = self._limiter.config.request_seconds
         try:
-            async with asyncio.timeout(seconds):
-                return await anext(requests)
+            async with asyncio.timeout(seconds) as timeout:
+                self._arriving[kind][timeout] = self._time()
+                try:
+                    return await anext(requests)
+                finally:
+                    self._arriving[kind].pop(timeout, None)
         except TimeoutError:
             await context.abort(
-                grpc.StatusCode.DEADLINE_EXCEEDED, f"the request did not arrive within {seconds:g} s; send it again"
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"the request did not arrive within {seconds:g} s, or others waited for its place; send it again",
             )
         except StopAsyncIteration:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a request was expected, found none")
         except DecodeError:
             await context.abort(grpc.StatusCode.UNKNOWN, "a message of the contract was expected, found other bytes")
         raise AssertionError("abort raises")
+
+    async def _send(self, answers: Any, place: Place, context: Context) -> None:
+        """Passes answers on. A caller who reads too slowly is served at its pace, but keeps no place from others.
+
+        It cannot be sent away: gRPC would queue the status behind what is not read.
+        """
+        loop = asyncio.get_running_loop()
+        sent, waited = 0, 0.0
+        async with contextlib.aclosing(answers):
+            async for answer in answers:
+                size = len(answer) if isinstance(answer, bytes) else 0
+                begin = self._time()
+                patience = self._limiter.config.patience(sent, size) - waited
+                timer = loop.call_later(max(patience, 0.0), place.leave_to_others)
+                try:
+                    await context.write(answer)
+                finally:
+                    timer.cancel()
+                waited += self._time() - begin
+                sent += size
 
     async def _busy(self, method: str, why: str, wait: float, context: Context) -> Any:
         """Returns the answer BUSY, or ends a call whose answer has no verdict."""
@@ -148,6 +206,12 @@ class Limiting(grpc.aio.ServerInterceptor):
             await asyncio.sleep(min(wait, _PAUSE_SECONDS))
         finally:
             self._paused -= 1
+
+
+async def _from(first: Any, rest: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    yield first
+    async for message in rest:
+        yield message
 
 
 @functools.cache

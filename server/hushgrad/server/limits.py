@@ -37,8 +37,9 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         calls_at_once, watches_at_once, downloads_at_once, uploads_at_once: of each.
         all_calls_at_once, all_watches_at_once, all_downloads_at_once, all_uploads_at_once: of everybody together.
         upload_bytes_per_second: of each; above it the server reads more slowly. A message counts 16 KiB at least.
-        upload_min_bytes_per_second: an upload that is slower ends; what has arrived is kept for a while.
-        silence_seconds: how long an upload may say nothing, and how long it may be too slow at first.
+        min_bytes_per_second: an upload that is slower ends, and goes on later from where it was; a download that is
+            read more slowly goes on, but counts no longer for everybody together.
+        silence_seconds: how long a sender may say nothing or a reader read nothing, and be too slow at first.
         request_seconds: by when a request that is no upload must have arrived.
         spool_uploads_of_each, spool_uploads: how many unfinished uploads are kept on disk, each of 4 d bytes.
         spool_keep_seconds: how long one is kept that does not go on.
@@ -59,7 +60,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     all_downloads_at_once: _Count = 64
     all_uploads_at_once: _Count = 64
     upload_bytes_per_second: _Rate = 128.0 * 2**20
-    upload_min_bytes_per_second: _Rate = 16384.0
+    min_bytes_per_second: _Rate = 16384.0
     silence_seconds: _Rate = 30.0
     request_seconds: _Rate = 20.0
     spool_uploads_of_each: _Count = 2
@@ -95,12 +96,12 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             case "upload":
                 return self.all_uploads_at_once
 
-    def patience(self, received_bytes: int, largest_message_bytes: int) -> float:
-        """Returns how many seconds an upload may have kept the server waiting after so many bytes.
+    def patience(self, moved_bytes: int, largest_message_bytes: int) -> float:
+        """Returns how many seconds a transfer may have kept the server waiting after so many bytes.
 
         Enough for one message of the largest size at the slowest rate: a message is seen only when all of it is there.
         """
-        return self.silence_seconds + (received_bytes + largest_message_bytes) / self.upload_min_bytes_per_second
+        return self.silence_seconds + (moved_bytes + largest_message_bytes) / self.min_bytes_per_second
 
 
 @dataclass(slots=True)
@@ -135,6 +136,22 @@ class _Account:
 
     def is_idle(self, now: float) -> bool:
         return not any(self.open.values()) and self.calls.at + BURST_SECONDS < now and self.bytes.wait(now) == 0
+
+
+class Place:
+    """One of the places that all calls of a kind share."""
+
+    def __init__(self, taken: dict[Kind, int], kind: Kind) -> None:
+        self._taken = taken
+        self._kind = kind
+        self._is_held = True
+        taken[kind] = taken.get(kind, 0) + 1
+
+    def leave_to_others(self) -> None:
+        """Counts no longer for all; the caller's own count goes on."""
+        if self._is_held:
+            self._is_held = False
+            self._taken[self._kind] -= 1
 
 
 class Limiter:
@@ -177,16 +194,16 @@ class Limiter:
         return self._account(who, now).open.get(kind, 0) >= self.config.of_each(kind)
 
     @contextlib.contextmanager
-    def opened(self, who: str | None, kind: Kind, now: float) -> Iterator[None]:
+    def opened(self, who: str | None, kind: Kind, now: float) -> Iterator["Place"]:
         """Counts a call as open while the context lasts."""
-        books = [self._open] if who is None else [self._open, self._account(who, now).open]
-        for book in books:
-            book[kind] = book.get(kind, 0) + 1
+        own = {} if who is None else self._account(who, now).open
+        own[kind] = own.get(kind, 0) + 1
+        place = Place(self._open, kind)
         try:
-            yield
+            yield place
         finally:
-            for book in books:
-                book[kind] -= 1
+            own[kind] -= 1
+            place.leave_to_others()
 
     def _account(self, who: str, now: float) -> _Account:
         account = self._accounts.get(who)

@@ -287,7 +287,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         except TimeoutError:
             if upload.stream != stream:
                 await self._overtaken(context)
-            slowest = self._limiter.config.upload_min_bytes_per_second
+            slowest = self._limiter.config.min_bytes_per_second
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE,
                 f"an upload must bring {slowest:g} bytes a second, found fewer; ask GetUpload and go on",

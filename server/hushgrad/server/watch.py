@@ -5,7 +5,7 @@ version it was sent last, and skips to the newest. Knows nothing of how versions
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import google_crc32c
@@ -163,7 +163,7 @@ class Publisher:
     def _encoded(self, **event: object) -> bytes:
         return models_pb2.WatchModelsResponse(server=self._state, **event).SerializeToString()  # type: ignore[arg-type]
 
-    def chunks(self, model: Model, offset: int, kind: int | None) -> list[bytes]:
+    def chunks(self, model: Model, offset: int, kind: int | None) -> Iterable[bytes]:
         """Returns serialized GetModelResponse messages from an offset on.
 
         Args:
@@ -172,13 +172,13 @@ class Publisher:
         """
         if offset == 0 and kind is not None:
             if kind not in self._chunks:
-                self._chunks[kind] = self._cut(model, 0)
+                self._chunks[kind] = list(self._cut(model, 0))
             return self._chunks[kind]
         return self._cut(model, offset)
 
-    def _cut(self, model: Model, offset: int) -> list[bytes]:
+    def _cut(self, model: Model, offset: int) -> Iterator[bytes]:
+        # One at a time: a download of part of a model, or of an old one, holds no second copy of it.
         view, total = memoryview(model.data), len(model.data)
-        messages = []
         for start in range(offset, total, self._max_chunk_bytes):
             data = bytes(view[start : start + self._max_chunk_bytes])
             message = models_pb2.GetModelResponse(
@@ -191,8 +191,7 @@ class Publisher:
             if start == offset:
                 message.server.CopyFrom(self._state)
                 message.sha256 = model.sha256
-            messages.append(message.SerializeToString())
-        return messages
+            yield message.SerializeToString()
 
 
 def _expire(waiter: asyncio.Future[bool]) -> None:
