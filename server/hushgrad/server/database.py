@@ -73,7 +73,8 @@ class Database:
             size = path.stat().st_size
         except OSError as error:
             raise InputError(
-                f"no server state in {folder.root} ({error.strerror}); make it with: hushgrad-server init"
+                f"no server state in {folder.root} ({error.strerror}); for a new federation make it with "
+                "`hushgrad-server init`, if it was lost put a backup back with `hushgrad-server restore`"
             ) from error
         if size == 0:
             raise InputError(f"{path} is empty; restore it from a backup, or make a new state in another folder")
