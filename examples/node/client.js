@@ -315,6 +315,8 @@ class Client {
     if (epoch > this.epoch) {
       // At first; or the server was restored from a backup and may have forgotten us: join again.
       Object.assign(this, { epoch, newest, session: 0 });
+      // What was too far ahead then was measured against versions that are gone.
+      for (const row of this.ledger?.rows ?? []) row.afterVersion = -1;
       this.#wake();
     } else if (epoch === this.epoch) this.newest = Math.max(this.newest, newest);
   }

@@ -79,10 +79,10 @@ class Client:
         for wait in itertools.chain((0.2, 0.4, 0.8, 1.6, 3.2), itertools.repeat(5.0)):
             try:
                 if (result := attempt()) is not None:
-                    server = getattr(result, "verdict", result).server
-                    if server.server_epoch > self.epoch:  # at first; or it was restored and may have forgotten us
-                        self.epoch, self.newest, self.me.session = server.server_epoch, server.newest_version, 0
-                    self.newest = max(self.newest, server.newest_version * (server.server_epoch == self.epoch))
+                    at = getattr(result, "verdict", result).server
+                    if at.server_epoch > self.epoch:  # at first; or it was restored and may have forgotten us
+                        self.epoch, self.newest, self.after, self.me.session = at.server_epoch, at.newest_version, -1, 0
+                    self.newest = max(self.newest, at.newest_version * (at.server_epoch == self.epoch))
                     return result
             except grpc.RpcError as error:
                 if error.code().name not in PASSING:

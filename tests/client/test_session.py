@@ -147,6 +147,20 @@ def test_leaving_it_sends_what_is_sealed_then_leaves_and_waits_for_the_checkpoin
     assert core.handle(events.ServerSeen(server(newest=1)), 0.0) == [events.Finish("left")]
 
 
+def test_leaving_it_asks_whether_a_restarted_server_wants_something_again() -> None:
+    core = Session(FACTS, spent=[0], entries=[Entry(0, HEAD, "sealed")], leaving=True)
+    core.handle(events.Tick(), 0.0)
+    core.handle(events.ModelArrived(0), 0.0)
+    assert core.handle(joined(active()), 0.0) == [events.Send(0)]
+    assert events.Leave(1) in core.handle(answered(0, included_in=1), 0.0)
+    left = Participation("left", 0, 1)
+    assert core.handle(events.Left(verdict(), left), 0.0) == []  # it waits for the checkpoint
+    assert core.handle(events.Reconnected(), 1.0) == [events.AskParticipation()]
+    wanted = Participation("left", 0, 1, (0,))
+    actions = core.handle(events.ParticipationSeen(verdict(), wanted), 1.0)
+    assert actions == [events.Record((Reopened(0),)), events.Send(0)]
+
+
 def test_leaving_again_or_after_the_end_is_harmless() -> None:
     for state, finish in ((Participation("left"), "left"), (OBSERVING, "ended")):
         core = Session(FACTS, leaving=True)
@@ -225,6 +239,17 @@ def test_too_far_ahead_waits_for_a_newer_version() -> None:
     assert core.handle(answered(0, "TOO_FAR_AHEAD", state=server(0)), 0.0) == []
     assert core.handle(events.Tick(), 14.0) == []
     assert core.handle(events.ServerSeen(server(1)), 14.0) == [events.Send(0)]
+
+
+def test_too_far_ahead_of_a_server_that_was_restored_since_says_nothing() -> None:
+    core = submitting_session()
+    assert core.handle(answered(0, "TOO_FAR_AHEAD", state=server(7)), 0.0) == []
+    # The versions up to 7 are gone: round 0 is as near as ever.
+    restored = server(2, epoch=2)
+    assert core.handle(events.ServerSeen(restored), 1.0) == [events.Join()]
+    core.handle(joined(active(), state=restored), 1.0)
+    actions = core.handle(events.ReportAnswered(verdict(state=restored), active(wanted_rounds=(0,))), 1.0)
+    assert events.Send(0) in actions
 
 
 def test_busy_waits_as_long_as_it_says_but_at_most_a_minute() -> None:

@@ -105,6 +105,7 @@ def test_a_client_that_ends_at_once_fails(tmp_path):
 
 
 @pytest.mark.e2e
+@pytest.mark.faults
 def test_a_kit_that_is_killed_leaves_no_client_behind(tmp_path):
     """A client that starts another process and takes its time; both end with the kit, however many there are."""
     script = tmp_path / "client.sh"

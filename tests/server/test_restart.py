@@ -3,12 +3,15 @@
 The store here is durable per event; the crash drops everything else, at every place where the server could be.
 """
 
+import dataclasses
+
 import numpy as np
 import pytest
+from hushgrad.server.federation import Federation, Outcome
 from hushgrad.server.records import Answer, Disposition, State
 from hushgrad.wire.terms import Terms
 
-from tests.support.federations import Owner, Sealed, Sender, make_terms, senders_of
+from tests.support.federations import Owner, Sealed, Sender, digest_of, make_terms, senders_of
 
 TERMS = make_terms(participants=3, final_version=8, window=4)
 
@@ -163,3 +166,99 @@ def test_the_watermark_stays_below_what_a_crash_opened_again_until_a_checkpoint_
     for sender in others:
         owner.submit(sender, sender.seal(2))
     assert owner.federation.newest_version == owner.federation.watermark() == 3
+
+
+# After a restore
+
+
+def restored(owner: Owner, *, wait: float) -> Owner:
+    """Returns the owner after its state was put back, as `raise_epoch` does it, and started again."""
+    participants = owner.store.snapshot(owner.terms).participants
+    owner.store.write([dataclasses.replace(one, joins=(), must_report=True) for one in participants])
+    again = owner.restart()
+    again.federation = Federation(
+        again.terms,
+        digest_of(again.terms),
+        again.store.snapshot(again.terms),
+        again.store,
+        now=again.now,
+        restore_wait_seconds=wait,
+    )
+    return again
+
+
+def report(owner: Owner, sender: Sender, held: list[int]) -> Outcome:
+    reports = [(round_, "held", sender.sealed[round_].digest) for round_ in held]
+    told = range(max(held, default=-1) + 1)
+    return owner.settle(owner.federation.report(sender.caller, reports, told, owner.now))
+
+
+def test_a_restored_server_makes_no_version_before_everybody_has_said_what_they_hold() -> None:
+    owner, (one, two, three) = Owner(TERMS), senders_of(TERMS)
+    owner.begin((one, two, three))
+    owner = restored(owner, wait=60.0)
+    for sender in (one, two):
+        report(owner, sender, [])
+        owner.submit(sender, sender.seal(0))
+    assert owner.federation.waiting_for() == (
+        "version 1 waits until client-3 says what it holds, because the server was restored"
+    )
+    # Nobody is a straggler meanwhile, not even after the straggler timeout of 10 s.
+    owner.wait(50.0)
+    three.seal(0)
+    assert report(owner, three, [0]).participation.wanted_rounds == (0,)
+    assert owner.federation.newest_version == 0
+    owner.submit(three, three.sealed[0])
+    assert owner.federation.newest_version == 1
+    assert (
+        owner.restart().federation.waiting_for()
+        == "version 2 waits for round 1 of client-1, round 1 of client-2, round 1 of client-3"
+    )
+
+
+def test_a_restored_server_waits_no_longer_than_it_was_told() -> None:
+    owner, senders = at_version_one()
+    one, two, _ = senders
+    owner = restored(owner, wait=20.0)
+    for sender in (one, two):
+        report(owner, sender, [0])
+        owner.submit(sender, sender.seal(1))
+    assert owner.federation.next_deadline() == 20.0
+    owner.wait(20.0)
+    assert owner.federation.newest_version == 1  # client-3 is a straggler from now on
+    assert not any(record.must_report for record in owner.store.snapshot(TERMS).participants)
+    owner.wait(10.0)
+    assert owner.federation.newest_version == 2
+
+
+def test_what_somebody_holds_is_waited_for_although_the_backup_says_that_it_owes_nothing() -> None:
+    owner, (one, two, three) = at_version_one()
+    owner.settle(owner.federation.observe(three.caller, 1, owner.now))
+    # Later it took part again, which the backup does not know.
+    owner = restored(owner, wait=60.0)
+    three.seal(1)
+    three.seal(2)
+    report(owner, three, [0, 1, 2])
+    for sender in (one, two):
+        report(owner, sender, [0])
+        owner.submit(sender, sender.seal(1))
+    assert owner.federation.waiting_for() == "version 2 waits for round 1 of client-3"
+    owner.submit(three, three.sealed[1])
+    assert owner.federation.newest_version == 2
+    assert owner.store.find(three.name, 1).included_in == 2
+    # The twin: it does not wait for ever.
+    for sender in (one, two):
+        owner.submit(sender, sender.seal(2))
+    owner.wait(9.0)
+    assert owner.federation.newest_version == 2
+    owner.wait(1.0)
+    assert owner.federation.newest_version == 3
+
+
+def at_version_one() -> tuple[Owner, list[Sender]]:
+    owner, senders = Owner(TERMS), senders_of(TERMS)
+    owner.begin(senders)
+    for sender in senders:
+        owner.submit(sender, sender.seal(0))
+    assert owner.federation.newest_version == 1
+    return owner, senders

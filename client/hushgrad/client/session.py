@@ -362,6 +362,8 @@ class Session:
             self._joined = self._joined and self._server.epoch == 0
             self._server = server
             self._told_below = 0
+            for held in self._held.values():
+                held.after_version = -1  # of the epoch that is gone, in which versions were further on
         elif server.epoch == self._server.epoch:
             self._server = ServerState(
                 server.epoch,

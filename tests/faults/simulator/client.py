@@ -309,12 +309,12 @@ class Process:
             self._waits_to_call = 0
             self.feed(events.CallFailed(0.0))
 
-    def connection_broken(self, stream: int) -> None:
+    def connection_broken(self) -> None:
         """The server is gone: what was open ends without an answer."""
-        if stream == self.stream:
-            self.watch_broken(stream)
-            if self._call is not None:
-                self.refused(self._call[0])
+        if not self._waits_to_watch:
+            self.watch_broken(self.stream)
+        if self._call is not None:
+            self.refused(self._call[0])
 
     def connected(self) -> None:
         """A server is there again, and reached: that ends every wait for it."""

@@ -356,8 +356,10 @@ class Server:
         self.world.after(HEARTBEAT_SECONDS, self._heartbeat, generation)
 
     def _break_streams(self) -> None:
-        for process in self._watchers:
-            self.world.after(0.3 * self.world.chance.random(), process.connection_broken, process.stream)
+        for one in self.oracle.participants.values():
+            for process in one.processes:
+                if process.is_up:
+                    self.world.after(0.03 * self.world.chance.random(), process.connection_broken)
 
 
 def _checkpoint(frozen: Frozen) -> Operation:
