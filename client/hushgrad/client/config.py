@@ -72,8 +72,8 @@ class PrivacyConfig(_Section, frozen=True):
         delta: the most that this run may cost, with epsilon.
         lifetime_epsilon: the most that all runs of this ledger may cost, added up, with lifetime_delta.
         lifetime_delta: the most that all runs of this ledger may cost, added up, with lifetime_epsilon.
-        release_interval_seconds: updates leave on ticks of this public clock; 0: at once, and then timing is not
-            covered by the claim.
+        release_interval_seconds: updates leave on ticks of this public clock; a round must take less than three
+            quarters of it; 0: at once, and then timing is not covered by the claim.
     """
 
     records: int

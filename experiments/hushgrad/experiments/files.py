@@ -188,8 +188,8 @@ sampler = {_text(request.sampler)}
 delta = {_number(request.delta)}
 {_line("lifetime_epsilon", _number(request.epsilon), "the most that all runs on this ledger may cost, added up")}
 lifetime_delta = {_number(request.delta)}
-# Updates leave on the ticks of this public clock, so that their timing says nothing about the records. It must be
-# longer than a round takes. 0: at once, and then the claim says "timing not covered".
+# Updates leave on the ticks of this public clock, so that their timing says nothing about the records. A round must
+# take less than three quarters of it. 0: at once, and then the claim says "timing not covered".
 release_interval_seconds = {_number(release_interval_seconds)}
 """
 
