@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--alpha", type=float, help="With dirichlet: the smaller, the more the classes' shares differ.")
 @click.option("--weights", help="With size: one number per client, as in 5,3,1.")
 @click.option("--label", default="y", show_default=True, help="The .csv's label column, or the .npz's label array.")
+@click.option("--features", type=int, help="Number of features, for LIBSVM files: they do not say it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(
     file: str,
@@ -39,12 +40,13 @@ def command(
     alpha: float | None,
     weights: str | None,
     label: str,
+    features: int | None,
     as_json: bool,
 ) -> None:
     """Cut FILE into client-1.npz, client-2.npz, ... and test.npz, to try a federation out on one machine.
 
-    FILE is a .csv file with a header, a .npz file with arrays X and y, or the name of one of scikit-learn's built-in
-    sets: breast_cancer, digits, iris, wine.
+    FILE is a .csv file with a header, a .npz file with arrays X and y, another format that docs/your-data.md lists, or
+    the name of one of scikit-learn's built-in sets: breast_cancer, digits, iris, wine.
     """
     from hushgrad.experiments import split_files
 
@@ -58,6 +60,7 @@ def command(
         kind=kind,
         alpha=alpha,
         weights=None if weights is None else _numbers(weights),
+        features=features,
     )
     names = dict(enumerate(written.class_names))
     if as_json:

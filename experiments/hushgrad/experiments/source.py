@@ -17,12 +17,13 @@ def is_built_in(name: str) -> bool:
     return name in BUILT_IN and not Path(name).exists()
 
 
-def read(name: str, *, label: str) -> Table:
+def read(name: str, *, label: str, features: int | None = None) -> Table:
     """Reads a table, values as they are.
 
     Args:
-        name: path of a .npz or .csv file, or one of `BUILT_IN`.
+        name: path of a file of any format that a client reads, or one of `BUILT_IN`.
         label: the .csv's label column, or the .npz's label array.
+        features: f, for formats that do not say it.
 
     Raises:
         InputError: if it cannot be read, or holds something that is no finite number.
@@ -30,7 +31,7 @@ def read(name: str, *, label: str) -> Table:
     if is_built_in(name):
         config = data.DataConfig(sklearn=cast(data.BuiltIn, name))
     else:
-        config = data.DataConfig(file=name, label=label)
+        config = data.DataConfig(file=name, label=label, features=features)
     try:
         found = data.load(config)
     except client_errors.InputError as error:

@@ -41,6 +41,7 @@ def write(
     kind: Kind = "disjoint",
     alpha: float | None = None,
     weights: Sequence[float] | None = None,
+    features: int | None = None,
 ) -> Written:
     """Reads a table and writes client-1.npz, client-2.npz, ... and test.npz, each with X and an array of labels.
 
@@ -51,7 +52,7 @@ def write(
     """
     if label in ("X", "file", "allow_pickle"):  # taken by the features, and by numpy's writer
         raise InputError(f"a label column called {label!r} cannot be written into a .npz file; rename it")
-    table = source.read(name, label=label)
+    table = source.read(name, label=label, features=features)
     cut = split.split(
         table, clients=clients, test_fraction=test_fraction, seed=seed, kind=kind, alpha=alpha, weights=weights
     )

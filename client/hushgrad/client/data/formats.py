@@ -207,7 +207,7 @@ def _read_libsvm(source: Source) -> Read:
     if source.features is None:
         raise DataError(
             f"{source.path}: a LIBSVM file does not say how many features there are, and the largest index in it "
-            "depends on the records; declare [data] features"
+            "depends on the records; declare [data] features (or say --features)"
         )
     from sklearn import datasets  # only those who ask for it wait for it
 

@@ -170,8 +170,9 @@ class TorchModule:
         return np.concatenate([values[key].detach().numpy().astype(np.float32).ravel() for key in self._names])
 
     def prepare(self, features: Rows) -> Rows:
-        """Returns the records in float32."""
-        return np.ascontiguousarray(features, np.float32)
+        """Returns the records in float32; numbers beyond it become infinite, and their records count as zero."""
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(features, np.float32)
 
     # What it does; see `Model`.
 
