@@ -10,7 +10,7 @@ one again, with the same mask. So leaving a loop, by `break` or by an error, and
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from hushgrad.client.stream import RandomStream
 from hushgrad.wire.arrays import ArraySpec
 
 Clipping = Literal["library", "caller"]
+_Number = TypeVar("_Number", np.float64, np.int64)
 State = Literal["open", "busy", "given", "sealed", "dropped"]
 
 
@@ -263,7 +264,7 @@ def iterate(desk: Desk) -> Iterator[Round]:
             )
 
 
-def _read_only(array: npt.NDArray) -> npt.NDArray:
+def _read_only(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     view = array.view()
     view.flags.writeable = False
     return view
