@@ -26,8 +26,8 @@ def main() -> None:
         data=options.data,
         participant=options.participant,
         state=options.state,
-        # All in float64; but a matrix product of many rows may round one of them differently when others change, by a
-        # few units of 1e-16. That is charged like any other error.
+        # All in float64; but a matrix product of many rows may round one of them differently when others change, by
+        # some 1e-15. That is charged like any other error.
         gradient_error=1e-12,
     ) as session:
         print(session.claim_text)
