@@ -102,6 +102,8 @@ class Dataset:
 
     def prepare(self, model: "Model") -> "Rows":
         """Returns all records as the model prepares them, without a second copy of all of them on the way."""
+        if self.scaling is None and self.values.dtype == np.float64 and not self.mapped:
+            return model.prepare(self.features)
         parts = (model.prepare(self._prepared(block)) for block in blocks(self.values))
         first = next(parts)
         if len(first) == len(self.values):
