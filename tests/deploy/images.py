@@ -146,6 +146,7 @@ class Image:
         steps += [
             f"mount -t tmpfs -o mode=755 tmpfs {root}/dev",
             *(f"touch {root}/dev/{name} && mount --bind /dev/{name} {root}/dev/{name}" for name in _DEVICES),
+            f"mkdir {root}/dev/shm && mount -t tmpfs tmpfs {root}/dev/shm",
             f"mount -t tmpfs tmpfs {root}/tmp",
             f"mount -t proc proc {root}/proc",
             f"mount -o remount,bind,ro {root}",
