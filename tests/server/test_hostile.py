@@ -331,6 +331,8 @@ def test_a_flooder_is_told_to_wait_and_nobody_else_is(tmp_path: Path) -> None:
         assert 0 < len(told) < 110  # 100 at once, less what joining took, and 50 a second while they come
         assert all(0 < verdict.retry_after_milliseconds <= 1000 for verdict in told)
         assert all(verdict.server.server_epoch == 1 for verdict in told)
+        (said,) = there.server.events("told_to_wait")
+        assert (said["who"], said["call"], said["why"]) == ("client-1", SUBMIT, "calls come too fast")
         there.assert_serves()
         # Calls whose answers have no verdict end with a code that the contract knows as "try again".
         codes = set()

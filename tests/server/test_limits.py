@@ -5,10 +5,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hushgrad.server import config
+from hushgrad.server import config, limiting
 from hushgrad.server.errors import InputError
 from hushgrad.server.limits import SMALLEST_COST_BYTES, Limiter, LimitsConfig
 from hushgrad.server.spool import Spool
+from hushgrad.v1 import membership_pb2
 
 SMALL = LimitsConfig(
     calls_per_second=10.0, calls_at_once=2, all_calls_at_once=3, upload_bytes_per_second=1e6, silence_seconds=1.0
@@ -89,6 +90,14 @@ def test_the_books_stay_small_however_many_names_are_made_up() -> None:
             limiter.call(f"later-{at}", 10.0 + at * 1e-6)
         assert "name-1" in limiter._accounts
         assert "name-2" not in limiter._accounts
+
+
+def test_what_is_no_name_is_no_key_of_the_books() -> None:
+    request = membership_pb2.JoinRequest()
+    for participant, name in (("client-1", "client-1"), ("x" * 1_000_000, ""), ("Client\n1", ""), ("", "")):
+        request.caller.participant = participant
+        assert limiting.name_in(request) == name
+    assert limiting.name_in(object()) == ""
 
 
 def test_unknown_and_impossible_limits_are_refused_with_the_key(tmp_path: Path) -> None:

@@ -28,6 +28,6 @@ def check_name(name: str, *, what: str = "participant") -> str:
     if not _NAME.fullmatch(name):
         raise ContractError(
             f"{what} must be 1 to {MAX_NAME_LENGTH} characters from a-z, 0-9, '.', '_', '-' and begin with a letter or "
-            f"digit, found {name!r}"
+            f"digit, found {name[: MAX_NAME_LENGTH + 1]!r}"
         )
     return name

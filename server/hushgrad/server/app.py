@@ -211,7 +211,7 @@ class _Server:
             # The door first: who may not call costs nothing, not even the reading of a request.
             interceptors=[
                 *([self._door.access] if self._door else []),
-                Limiting(limiter, lambda: self._publisher.state),
+                Limiting(limiter, lambda: self._publisher.state, self._log),
             ],
         )
         terms_pb2_grpc.add_TermsServiceServicer_to_server(

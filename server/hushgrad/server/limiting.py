@@ -17,6 +17,8 @@ from google.protobuf.message_factory import GetMessageClass
 from hushgrad.server.border import Context
 from hushgrad.server.limits import Kind, Limiter, Place, retry_after_milliseconds
 from hushgrad.v1 import common_pb2
+from hushgrad.wire import names
+from hushgrad.wire.errors import ContractError
 
 MAX_REQUEST_BYTES: Final = 2**20 + 2**14
 """The largest payload of one message that the contract knows, 1 MiB, and room for what goes with it."""
@@ -34,9 +36,17 @@ def certified_name(context: Context) -> str | None:
 
 
 def name_in(request: Any) -> str:
-    """Returns the participant that a request names; empty when it names none."""
+    """Returns the participant that a request names; empty when it names none, or something that is no name.
+
+    It becomes a key of the books and may stand in the log, so it must be neither long nor strange.
+    """
     caller = getattr(request, "caller", None)
-    return caller.participant if isinstance(caller, common_pb2.Caller) else ""
+    if not isinstance(caller, common_pb2.Caller):
+        return ""
+    try:
+        return names.check_name(caller.participant)
+    except ContractError:
+        return ""
 
 
 class Limiting(grpc.aio.ServerInterceptor):
@@ -48,11 +58,13 @@ class Limiting(grpc.aio.ServerInterceptor):
     Args:
         limiter: the books.
         state: how far the server's memory reaches, for answers.
+        log: hears who is told to wait, once in ten seconds for each.
     """
 
-    def __init__(self, limiter: Limiter, state: Callable[[], common_pb2.ServerState]) -> None:
+    def __init__(self, limiter: Limiter, state: Callable[[], common_pb2.ServerState], log: Any) -> None:
         self._limiter = limiter
         self._state = state
+        self._log = log
         self._time = asyncio.get_running_loop().time
         self._paused = 0
         self._arriving: dict[Kind, dict[asyncio.Timeout, float]] = {"call": {}, "watch": {}, "download": {}}
@@ -68,7 +80,7 @@ class Limiting(grpc.aio.ServerInterceptor):
             return None
         method = handler_call_details.method
         if handler.request_streaming:
-            return self._before_upload(handler)
+            return self._before_upload(method, handler)
         if handler.response_streaming:
             return self._before_stream(method, handler)
         return self._before_call(method, handler)
@@ -77,13 +89,14 @@ class Limiting(grpc.aio.ServerInterceptor):
         async def call(requests: AsyncIterator[Any], context: Context) -> Any:
             name = certified_name(context)
             if name and (wait := self._limiter.call(name, self._time())):
-                return await self._busy(method, "calls come too fast", wait, context)
+                return await self._busy(method, "calls come too fast", wait, name, context)
             if not self._make_way(name, "call"):
-                return await self._busy(method, "too many calls are in progress", _TRY_AGAIN_SECONDS, context)
+                return await self._busy(method, "too many calls are in progress", _TRY_AGAIN_SECONDS, name, context)
             with self._limiter.opened(name, "call", self._time()):
                 request = await self._arrival(requests, "call", context)
-                if not name and (wait := self._limiter.call(name_in(request) or context.peer(), self._time())):
-                    return await self._busy(method, "calls come too fast", wait, context)
+                who = name or name_in(request) or context.peer()
+                if not name and (wait := self._limiter.call(who, self._time())):
+                    return await self._busy(method, "calls come too fast", wait, who, context)
                 return await handler.unary_unary(request, context)
 
         return grpc.stream_unary_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
@@ -94,13 +107,15 @@ class Limiting(grpc.aio.ServerInterceptor):
         async def stream(requests: AsyncIterator[Any], context: Context) -> None:
             name = certified_name(context)
             if name and (wait := self._limiter.call(name, self._time())):
-                await self._exhausted("calls come too fast", wait, context)
+                await self._exhausted(method, "calls come too fast", wait, name, context)
             if not self._make_way(name, kind):
-                await self._exhausted(f"too many streams of this kind ({kind}) are open", _TRY_AGAIN_SECONDS, context)
+                why = f"too many streams of this kind ({kind}) are open"
+                await self._exhausted(method, why, _TRY_AGAIN_SECONDS, name, context)
             with self._limiter.opened(name, kind, self._time()) as place:
                 request = await self._arrival(requests, kind, context)
-                if not name and (wait := self._limiter.call(name_in(request) or context.peer(), self._time())):
-                    await self._exhausted("calls come too fast", wait, context)
+                who = name or name_in(request) or context.peer()
+                if not name and (wait := self._limiter.call(who, self._time())):
+                    await self._exhausted(method, "calls come too fast", wait, who, context)
                 answers = handler.unary_stream(request, context)
                 if hasattr(answers, "__aiter__"):
                     await self._send(answers, place, context)
@@ -109,11 +124,11 @@ class Limiting(grpc.aio.ServerInterceptor):
 
         return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
 
-    def _before_upload(self, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
+    def _before_upload(self, method: str, handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
         async def upload(requests: AsyncIterator[Any], context: Context) -> Any:
             name = certified_name(context)
             if not self._make_way(name, "call"):
-                await self._exhausted("too many calls are in progress", _TRY_AGAIN_SECONDS, context)
+                await self._exhausted(method, "too many calls are in progress", _TRY_AGAIN_SECONDS, name, context)
             # Until it says whose it is, an upload is a call like any other.
             with self._limiter.opened(name, "call", self._time()):
                 first = await self._arrival(requests, "call", context)
@@ -179,13 +194,13 @@ class Limiting(grpc.aio.ServerInterceptor):
                 waited += self._time() - begin
                 sent += size
 
-    async def _busy(self, method: str, why: str, wait: float, context: Context) -> Any:
+    async def _busy(self, method: str, why: str, wait: float, who: str | None, context: Context) -> Any:
         """Returns the answer BUSY, or ends a call whose answer has no verdict."""
         answer = _answer_with_verdict(method)
         if answer is None:
-            await self._exhausted(why, wait, context)
+            await self._exhausted(method, why, wait, who, context)
             raise AssertionError("abort raises")
-        await self._pause(wait)
+        await self._pause(method, why, wait, who, context)
         message = answer()
         message.verdict.answer = common_pb2.ANSWER_BUSY
         message.verdict.detail = f"{why}; wait, then send the same again"
@@ -193,12 +208,15 @@ class Limiting(grpc.aio.ServerInterceptor):
         message.verdict.server.CopyFrom(self._state())
         return message
 
-    async def _exhausted(self, why: str, wait: float, context: Context) -> None:
-        await self._pause(wait)
+    async def _exhausted(self, method: str, why: str, wait: float, who: str | None, context: Context) -> None:
+        await self._pause(method, why, wait, who, context)
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{why}; wait for {wait:.2g} s, then try again")
 
-    async def _pause(self, wait: float) -> None:
+    async def _pause(self, method: str, why: str, wait: float, who: str | None, context: Context) -> None:
         """Lets who asks too often wait, so that asking again at once costs the server little."""
+        who = who or context.peer()
+        if self._limiter.may_say(who, self._time()):
+            self._log.warning("told_to_wait", who=who, call=method, why=why)
         if self._paused >= _MOST_PAUSED:
             return
         self._paused += 1

@@ -21,6 +21,7 @@ BURST_SECONDS: Final = 2.0
 Kind = Literal["call", "watch", "download", "upload"]
 
 _MOST_REMEMBERED: Final = 10_000
+_SAY_AGAIN_SECONDS: Final = 10.0
 _Rate = Annotated[float, msgspec.Meta(gt=0)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
@@ -133,6 +134,7 @@ class _Account:
     calls: Bucket
     bytes: Bucket
     open: dict[Kind, int] = field(default_factory=dict)
+    said_at: float = -math.inf
 
     def is_idle(self, now: float) -> bool:
         return not any(self.open.values()) and self.calls.at + BURST_SECONDS < now and self.bytes.wait(now) == 0
@@ -174,6 +176,14 @@ class Limiter:
             return max((1 - bucket.left) / bucket.rate, 1e-3)
         bucket.left -= 1
         return 0.0
+
+    def may_say(self, who: str, now: float) -> bool:
+        """Says whether a log may tell that somebody was told to wait: once in ten seconds."""
+        account = self._account(who, now)
+        if now < account.said_at + _SAY_AGAIN_SECONDS:
+            return False
+        account.said_at = now
+        return True
 
     def received(self, who: str, size: int, now: float) -> float:
         """Counts one message of an upload; returns how many seconds to wait before the next one is read."""
