@@ -152,6 +152,44 @@ def test_gradients_may_come_in_any_form(form: str) -> None:
     np.testing.assert_allclose(found.total, expected, rtol=1e-13)
 
 
+def test_a_loop_waits_as_the_permissible_delay_asks(world: World) -> None:
+    world.server.hold_versions = True  # version 0 and a delay of 1: rounds 0 and 1 may be made, round 2 may not
+    made: list[tuple[int, int]] = []
+    session = world.connect()
+
+    def loop() -> None:
+        with session:
+            for round_ in session.rounds():
+                made.append((round_.number, len(world.server.versions) - 1))
+                round_.submit(per_example_gradients=gradients(round_))
+
+    thread = threading.Thread(target=loop, daemon=True)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while len(world.server.receipts) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    thread.join(0.3)
+    assert [number for number, _ in made] == [0, 1]
+    world.server.release()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert [number for number, _ in made] == list(range(6))
+    assert all(version >= number - 1 for number, version in made)
+
+
+def test_rows_are_drawn_anew_for_every_round_and_as_often_as_declared(tmp_path: Path) -> None:
+    # 60 rounds of 100 rows with q = 0.08: 480 +- 21 chosen rows; six of them leave a false alarm of 2e-9.
+    server = FakeServer(client_world.make_terms(final_version=60))
+    with server.serving() as address:
+        world, chosen = World(tmp_path, server, address, epsilon=9.0), []
+        with world.connect() as session:
+            for round_ in session.rounds():
+                chosen.append(tuple(round_.rows.tolist()))
+                round_.submit(per_example_gradients=gradients(round_))
+    assert abs(sum(map(len, chosen)) - 480) < 6 * 21
+    assert len(set(chosen)) > 55
+
+
 def test_a_loop_gives_the_same_sums_as_the_built_in_model(world: World) -> None:
     model = models.make("logistic", features=3)
     with world.connect() as session:
@@ -370,7 +408,7 @@ def test_a_federation_that_ends_meanwhile_ends_the_loop_and_spends_nothing(world
         for round_ in session.rounds():
             if round_.number == 3:
                 world.server.faults["WatchMessage"] += [None, end]
-                deadline = time.monotonic() + 10
+                deadline = time.monotonic() + 60
                 while session.outcome is None and time.monotonic() < deadline:
                     time.sleep(0.01)
                 assert round_.submit(per_example_gradients=gradients(round_)) is False
