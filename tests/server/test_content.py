@@ -165,6 +165,21 @@ def test_the_bounds_are_bounds_and_not_far_off(d: int) -> None:
                 assert content._log_chance_count(count, d, p) >= stats.binom.logsf(count - 1, d, p)
 
 
+def test_the_shares_of_the_false_alarm_stay_below_it() -> None:
+    assert content._TESTS_SHARE + content._BAD_SHARE + content._BATCH_SHARE < content.FALSE_ALARM == 1e-9
+
+
+def test_room_is_made_for_an_imperfect_sampler_where_there_are_many_draws() -> None:
+    # 2e-19 for each coordinate: 5000 updates of 61,706 coordinates have 6e-11 of them expected, of 10^7 1e-8.
+    assert content._allowed_bad(61_706, 5000) == 0
+    assert content._allowed_bad(10**7, 5000) == 1
+    assert content._allowed_bad(10**9, 10**6) > 1
+    # With one such coordinate allowed for, half the noise is still found at 10^7: 27 of 3162 standard deviations.
+    limit = math.log(content._TESTS_SHARE / (5000 * 4))
+    norm = 0.5 * math.sqrt(10**7)
+    assert content.log_chance_below((norm + 27) ** 2, 10**7) < limit
+
+
 def test_noise_of_the_terms_is_uniform_modulo_256() -> None:
     # The narrowest noise that terms allow is 2^16 grid steps wide; a chi-square test of 2 million draws' low bytes.
     # Chance of a false alarm: 1e-9. The twin: noise of standard deviation 64 fails it.

@@ -32,8 +32,8 @@ coordinate of a real sampler differs from the ideal one with probability <= 2e-1
 allowed for, k the smallest number that is passed with probability below 4e-10 a run; each moves U by at most 27 s,
 twice the sampler's support of 13.2 s, and each count by one. k = 0 for all but huge federations.
 
-False alarms. 5e-10 for the bounds above, shared by all rounds of all participants and four groups of statistics,
-4e-10 for k, 1e-10 for B: together at most FALSE_ALARM = 1e-9 for a whole run, whatever the data.
+False alarms. 4e-10 for the bounds above, shared by all rounds of all participants and four groups of statistics,
+4e-10 for k, 1e-10 for B: together below FALSE_ALARM = 1e-9 for a whole run, whatever the data.
 
 Power. A norm says something of the noise only where noise dominates. Half the noise gives T near d/4 + |v|^2 / s^2, and
 where Lambda >= d gradients could make up for what is missing: no check of one update can be sure then. docs/limits.md
@@ -58,7 +58,7 @@ FALSE_ALARM: Final = 1e-9
 Policy = Literal["refuse", "accept-and-flag"]
 Statistic = Literal["norm-too-small", "norm-too-large", "element-too-large", "low-bytes-not-noise"]
 
-_TESTS_SHARE: Final = 5e-10
+_TESTS_SHARE: Final = 4e-10
 _BAD_SHARE: Final = 4e-10
 _BATCH_SHARE: Final = 1e-10
 _GROUPS: Final = 4
