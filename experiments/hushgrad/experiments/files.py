@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from hushgrad.client import models
-from hushgrad.experiments.plan import MAX_DELAY, Plan
+from hushgrad.experiments.plan import Plan
 
 COMMENT_COLUMN = 32
 
@@ -58,7 +58,7 @@ participants = [{", ".join(map(_text, plan.participants))}]
 # Every participant does as many rounds as there are versions. It may be max_delay rounds ahead of the newest version
 # (0: all wait for all in every round), and updates are taken up to `window` versions late.
 final_version = {request.rounds}
-window = {MAX_DELAY + 3}
+window = {request.max_delay + 3}
 # Then the federation goes on without whoever holds it up.
 straggler_timeout_seconds = {_number(straggler_timeout_seconds)}
 # 0: version 1 waits for all; else after so long a majority is enough.
@@ -73,7 +73,7 @@ grid_exponent = {plan.grid_exponent}
 
 [delay]
 kind = "max-delay"
-max_delay = {MAX_DELAY}
+max_delay = {request.max_delay}
 
 # Step sizes are applied to the SUM of a round's clipped gradients, not to their mean, and to every participant's sum:
 # a version moves the model by about eta0 * sample size * participants times a mean gradient. If the accuracy jumps up

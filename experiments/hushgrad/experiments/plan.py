@@ -51,6 +51,7 @@ class Request:
         sampler: "poisson" or "fixed".
         bounded: whether every feature is scaled to [0, 1] by declared bounds.
         options: further settings of the model, as in a client's [model] table.
+        max_delay: how many rounds a client may be ahead of the newest model; 0: all wait for all.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Request:
     sampler: Sampler = "poisson"
     bounded: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
+    max_delay: int = MAX_DELAY
 
 
 @dataclass(frozen=True, slots=True)
