@@ -170,7 +170,7 @@ def test_the_shares_of_the_false_alarm_stay_below_it() -> None:
 
 
 def test_room_is_made_for_an_imperfect_sampler_where_there_are_many_draws() -> None:
-    # 2e-19 for each coordinate: 5000 updates of 61,706 coordinates have 6e-11 of them expected, of 10^7 1e-8. One is enough for nearly all.
+    # 2e-19 for each coordinate: 5000 updates of 61,706 coordinates have 6e-11 of them expected, of 10^7 1e-8.
     assert content._allowed_bad(61_706, 5000) == 0
     assert content._allowed_bad(10**7, 5000) == 1
     assert content._allowed_bad(10**9, 10**12) == 2
