@@ -238,6 +238,49 @@ class Centred(nn.Module):
         return self.out(rows - rows.mean(dim=0))
 
 
+class Noisy(nn.Module):
+    """Draws random numbers that no list of layers shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(20, 4)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.out(functional.dropout(rows, 0.5, training=True))
+
+
+class LaterRows(nn.Module):
+    """Leaves the first record of a batch alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(20, 4)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.cat([rows[:1], rows[1:] + rows[:-1]]))
+
+
+class Gated(nn.Module):
+    """Mixes examples by as much as a parameter says, which begins at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(20, 4)
+        self.gate = nn.Parameter(torch.zeros(1))
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.out(rows + self.gate * rows.sum(dim=0))
+
+
+class Logarithms(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(20, 4)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.log(rows - 2.0))
+
+
 class Counting(nn.Module):
     """Remembers how often it was called."""
 
@@ -265,6 +308,10 @@ def frozen() -> nn.Module:
         (lambda: nn.InstanceNorm2d(1, track_running_stats=True), "running statistics"),
         (lambda: nn.Sequential(nn.Linear(20, 8), nn.Dropout(0.5), nn.Linear(8, 4)), "Dropout with p = 0.5"),
         (Centred, "depends on the other examples"),
+        (LaterRows, "depends on the other examples"),
+        (Gated, "depends on the other examples"),
+        (Noisy, "other outputs when it is called again"),
+        (Logarithms, "NaN or infinity"),
         (Counting, "changes its buffer 'seen'"),
         (frozen, "nothing to train"),
         (lambda: nn.Linear(19, 4), "cannot be differentiated for float32 records of shape"),

@@ -31,7 +31,7 @@ SOURCE_ROOTS = {
 }
 # Generators whose output an attacker can predict or repeat, and frameworks that bring one along.
 FORBIDDEN_AT_THE_DATA = ("numpy.random", "random", "torch", "jax", "ray", "scipy.stats")
-TORCH_ADAPTER = ("torch_layers.py", "torch_module.py")
+TORCH_ADAPTER = ("torch_checks.py", "torch_layers.py", "torch_module.py")
 
 
 def package_files(package: str) -> list[Path]:

@@ -66,6 +66,10 @@ def _squares(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square()
 
 
+Method = Callable[[Tensor, Tensor], list[list[Outer]]]
+"""From records and labels, for each trainable parameter, to what its per-example gradient is the sum of."""
+
+
 class Layers:
     """The layers of a module whose trainable parameters are loaded with the numbers to differentiate at.
 

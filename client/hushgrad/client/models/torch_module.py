@@ -19,7 +19,8 @@ PyTorch is told to use kernels that give the same bits every time, or to refuse.
 | refused | why |
 | --- | --- |
 | BatchNorm | an example's gradient depends on all others in the batch, so clipping it bounds nothing |
-| any other layer whose outputs depend on other rows | the same |
+| any other module whose outputs depend on other rows | the same |
+| whatever gives other outputs when it is called again | a gradient would depend on which records came before |
 | InstanceNorm with running statistics, any buffer that changes | records would leave a trace that no noise covers |
 | Dropout with p > 0 | its random bits make a gradient depend on its place in the batch |
 
@@ -34,7 +35,7 @@ import importlib
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -42,8 +43,9 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 import torch
+from hushgrad.client.models import torch_checks
 from hushgrad.client.models.base import ClippedSum, Floats, Labels, ModelError, Rows
-from hushgrad.client.models.torch_layers import Layers, Loss, Outer
+from hushgrad.client.models.torch_layers import Layers, Loss, Method, Outer
 from hushgrad.wire.arrays import ArraySpec
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
@@ -60,13 +62,11 @@ _DOWN: Final = 1.0 - 2.0**-23
 _SMALLEST_FACTOR: Final = 2.0**-100
 """Below it c would be no normal float32 soon."""
 
-_MIXES: Final = 1e-3
-"""Relative difference above which another example's presence is no rounding."""
+_TRIED: Final = 16
+"""Made-up records that a module is tried on."""
 
 _MOST_NUMBERS: Final = 2**24
 """Of a chunk's gradients, 64 MiB; chunks of large models are shorter."""
-
-Method = Callable[[Tensor, Tensor], list[list[Outer]]]
 
 
 def cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ class TorchModule:
             self._module = self._make(0).to(self._device)
         except (RuntimeError, AssertionError) as error:
             raise ModelError(f"the module cannot be put on device {device!r}: {error}") from None
-        _check_layers(self._module)
+        torch_checks.check_layers(self._module)
         trainable = [(key, value) for key, value in self._module.named_parameters() if value.requires_grad]
         if not trainable:
             raise ModelError("the module has no parameter that requires a gradient; there is nothing to train")
@@ -263,37 +263,28 @@ class TorchModule:
 
     def _choose(self) -> tuple[int, str, Method]:
         """Returns the length of a chunk, and the fastest way that gives what differentiating one by one gives."""
-        rows, labels = self._made_up(4)
-        before = {key: value.clone() for key, value in self._module.named_buffers()}
+        rows, labels = self._made_up(_TRIED)
+        self._disturb()
         try:
+            torch_checks.check_outputs(self._module, rows)
+            rows, labels = rows[:4], labels[:4]
             reference = self._dense(self._one_by_one(rows, labels))
-            with torch.no_grad():
-                mixes = _distance(self._module(rows)[:1], self._module(rows[:1])) > _MIXES
+        except ModelError:
+            raise
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ModelError(
                 f"the module cannot be differentiated for float32 records of shape (n, {self._features}) and labels "
                 f"below {self._classes}: {error}"
             ) from None
-        if mixes:
-            raise ModelError(
-                "the module's output for one example depends on the other examples of the batch: clipping its gradient "
-                "would not bound what one record can change; replace the layer that mixes examples"
-            )
-        for key, value in self._module.named_buffers():
-            if not torch.equal(value, before[key]):
-                raise ModelError(
-                    f"the module changes its buffer {key!r} when it sees records: they would leave a trace that no "
-                    "noise covers; use a layer that keeps no running statistics"
-                )
         ways: tuple[tuple[str, Method], ...] = (("layers", self._by_layers), ("vmap", self._by_vmap))
         for how, way in ways:
             try:
                 found = way(rows, labels)
-                if _distance(self._dense(found), reference) > _MIXES:
+                if not torch_checks.same(self._dense(found), reference):
                     continue
                 numbers = sum(call.left[0].numel() for calls in found for call in calls)
                 chunk = max(1, min(CHUNK, _MOST_NUMBERS // max(1, numbers)))
-                if not self._independent(way, *self._made_up(chunk)):
+                if not torch_checks.independent(way, *self._made_up(chunk)):
                     chunk = 1
             except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
                 structlog.get_logger().info("gradients_not_possible", how=how, why=str(error).split("\n")[0])
@@ -301,20 +292,12 @@ class TorchModule:
             return chunk, how, way
         return 1, "one by one", self._one_by_one
 
-    def _independent(self, way: Method, rows: Tensor, labels: Tensor) -> bool:
-        """Says whether a row's gradient has the same bits in every place and among all neighbours."""
-        expected = way(rows, labels)
-        for shift in (1, 2, 3, 7, 8, 17, 32, len(rows) - 1):
-            moved = way(rows.roll(shift, 0), labels.roll(shift, 0))
-            if not all(torch.equal(a.roll(shift, 0), b) for a, b in _pairs(expected, moved)):
-                return False
-        for place in {0, 1, 5, 31, len(rows) - 1} & set(range(len(rows))):
-            others = torch.zeros_like(rows)
-            others[place] = rows[place]
-            alone = way(others, labels)
-            if not all(torch.equal(a[place], b[place]) for a, b in _pairs(expected, alone)):
-                return False
-        return True
+    def _disturb(self) -> None:
+        """Moves the parameters off where they begin: a layer may do nothing there, and mix examples later."""
+        with torch.no_grad():
+            for parameter in self._parameters:
+                waves = torch.arange(parameter.numel(), dtype=torch.float32, device=self._device).cos()
+                parameter += 0.05 * waves.view(parameter.shape).to(parameter.dtype)
 
     def _made_up(self, count: int) -> tuple[Tensor, Tensor]:
         """Returns records in [0, 1) and labels that are the same everywhere and belong to nobody."""
@@ -386,26 +369,6 @@ def from_path(path: str, *, features: int, classes: int, device: str = "cpu") ->
     )
 
 
-def _check_layers(module: nn.Module) -> None:
-    for name, layer in module.named_modules():
-        kind, where = type(layer).__name__, f"layer {name!r}" if name else "the module"
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            raise ModelError(
-                f"{where} is {kind}: it computes means over the batch, so an example's gradient depends on all "
-                "others and clipping it bounds nothing; use GroupNorm or LayerNorm"
-            )
-        if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and layer.track_running_stats:
-            raise ModelError(
-                f"{where} is {kind} with running statistics: records leave a trace in them that no noise covers; set "
-                "track_running_stats=False"
-            )
-        if isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
-            raise ModelError(
-                f"{where} is {kind} with p = {layer.p}: its random bits make a gradient depend on its place in the "
-                "batch; remove it, the noise regularises as well"
-            )
-
-
 def _added(calls: list[Outer]) -> Tensor:
     total = _whole(calls[0])
     for call in calls[1:]:
@@ -417,19 +380,6 @@ def _whole(call: Outer) -> Tensor:
     if call.right is None:
         return call.left
     return (call.left[:, :, None] * call.right[:, None, :]).flatten(1)
-
-
-def _distance(a: Tensor, b: Tensor) -> float:
-    return float((a - b).double().norm() / b.double().norm().clamp(min=1e-30))
-
-
-def _pairs(one: list[list[Outer]], other: list[list[Outer]]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields the tensors that two sets of gradients are made of, side by side."""
-    for calls, others in zip(one, other, strict=True):
-        for a, b in zip(calls, others, strict=True):
-            yield a.left, b.left
-            if a.right is not None and b.right is not None:
-                yield a.right, b.right
 
 
 def _same_bits_every_time() -> None:
