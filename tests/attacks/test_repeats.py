@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -70,14 +71,15 @@ def test_noise_never_comes_again_after_a_kill_or_in_a_copy_of_the_state_folder(t
     np.savez(tmp_path / "data.npz", X=rng.random((100, FEATURES)), y=rng.integers(0, 2, 100))
     terms = client_world.make_terms(features=FEATURES, final_version=ROUNDS)
     first, second = FakeServer(terms), FakeServer(terms)
-    with first.serving() as at_first, second.serving() as at_second:
+    with first.serving() as at_first, second.serving() as at_second, ExitStack() as stack:
         (tmp_path / "client.toml").write_text(CONFIG.format(server=at_first, sigma=SIGMA))
         assert start(tmp_path, "state", "ledger", "init").wait() == 0
         shutil.copytree(tmp_path / "state", tmp_path / "copy")
 
         first.hold_versions = True  # one version ahead is all that is allowed, so it stands at round 2
         killed = start(tmp_path, "state", "run")
-        deadline = time.monotonic() + 60
+        stack.callback(killed.kill)
+        deadline = time.monotonic() + 100
         while len(first.receipts) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -85,9 +87,11 @@ def test_noise_never_comes_again_after_a_kill_or_in_a_copy_of_the_state_folder(t
         killed.wait()
         first.release()
         restarted = start(tmp_path, "state", "run")
+        stack.callback(restarted.kill)
         # A server that knows nothing of the other one: nobody can tell that this ledger is a copy.
         copied = start(tmp_path, "copy", "run", "--server", at_second)
-        assert (restarted.wait(60), copied.wait(60)) == (0, 0)
+        stack.callback(copied.kill)
+        assert (restarted.wait(100), copied.wait(100)) == (0, 0)
     lives = [*updates_of(first).values(), *updates_of(second).values()]
     assert len(lives) == 2 * ROUNDS
     scale = SIGMA * 0.5 / 2.0**terms.grid_exponent

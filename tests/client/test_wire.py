@@ -183,10 +183,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
                 stdout=subprocess.PIPE,
                 text=True,
             )
+            stack.callback(process.kill)
             going[name] = (process, recorder, server, folder, _command_line(process))
         found = {}
         for name, (process, recorder, server, folder, command_line) in going.items():
-            output, log = process.communicate(timeout=90)
+            output, log = process.communicate(timeout=110)
             assert process.returncode == 0, log
             found[name] = Run(recorder, server, output + log, folder, command_line)
     return found
