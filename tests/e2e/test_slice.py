@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hushgrad.client import data, store
+from hushgrad.client.data import DataConfig
 
 from tests.support import independent_pld
 
@@ -131,3 +133,21 @@ def test_nothing_that_was_sent_or_logged_tells_a_count_a_loss_or_an_accuracy_on_
         for line in log.splitlines():
             keys = json.loads(line).keys()
             assert not [key for key in keys if any(word in key for word in forbidden)], line
+
+
+def test_no_secret_is_in_summary_logs_ledgers_or_any_other_result(demos: tuple[Path, Path]) -> None:
+    """A result is what people show to others: everything in a run's folder but the states and the configuration."""
+    results = {
+        path: path.read_bytes()
+        for path in demos[0].rglob("*")
+        if path.is_file() and path.relative_to(demos[0]).parts[0] not in ("state", "configuration")
+    }
+    assert {"summary.json", "history.csv", "client-1.log", "client-1.json"} <= {path.name for path in results}
+    secrets = [store.identity(store.connect(demos[0] / "state" / client, read_only=True))[1] for client in CLIENTS]
+    secrets += [data.load(DataConfig(file=str(path))).fingerprint.encode() for path in demos[0].rglob("client-*.npz")]
+    assert len(set(secrets)) == 2 * len(CLIENTS)
+    for path, content in results.items():
+        assert b"PRIVATE KEY" not in content, path
+        for secret in secrets:
+            assert secret not in content, path
+            assert secret.hex().encode() not in content.lower(), path
