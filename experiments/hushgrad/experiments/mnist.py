@@ -56,8 +56,8 @@ class Setting:
     Attributes:
         kind, options: of the model.
         rounds, sample_size, clip_norm: T, s, C.
-        eta0, beta, step_kind: of the step sizes, for sums.
-        max_delay: how many rounds a client may be ahead; at LeNet's large steps one round costs a point of accuracy.
+        eta0, step_kind: of the step sizes, for sums.
+        max_delay: how many rounds a client may be ahead.
         release_interval_seconds: longer than a round takes on a quiet machine.
         goal: the mean test accuracy to reach.
     """
@@ -68,7 +68,6 @@ class Setting:
     sample_size: int
     clip_norm: float
     eta0: float
-    beta: float
     step_kind: plan.StepKind
     max_delay: int
     release_interval_seconds: float
@@ -83,7 +82,6 @@ SETTINGS: dict[Kind, Setting] = {
         sample_size=1500,
         clip_norm=0.5,
         eta0=0.004,
-        beta=0.0,
         step_kind="constant",
         max_delay=1,
         release_interval_seconds=0.1,
@@ -95,10 +93,9 @@ SETTINGS: dict[Kind, Setting] = {
         rounds=300,
         sample_size=700,
         clip_norm=0.5,
-        eta0=0.0047,
-        beta=1.9e-5,
-        step_kind="inverse",
-        max_delay=0,
+        eta0=0.0027,
+        step_kind="linear",
+        max_delay=1,
         release_interval_seconds=0.2,
         goal=0.945,
     ),
@@ -192,7 +189,7 @@ def made_plan(kind: Kind) -> Plan:
             rounds=setting.rounds,
             sample_size=setting.sample_size,
             eta0=setting.eta0,
-            beta=setting.beta,
+            beta=0.0,
             step_kind=setting.step_kind,
             options=setting.options,
             max_delay=setting.max_delay,
