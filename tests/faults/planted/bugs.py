@@ -113,7 +113,7 @@ BUGS = (
         return Decision(Answer.DUPLICATE, first_answer=Answer.ACCEPTED)
     if known is not None and known.digest is not None:
 """,
-        seed=217,
+        seed=420,
     ),
     Bug(
         "prune before the retention watermark",
@@ -144,8 +144,12 @@ BUGS = (
         "suspension by heartbeat",
         "product",
         f"{_SERVER}/membership.py",
-        "        late = [name for name in sorted(self._blockers) if",
-        "        late = [name for name in sorted(self.participants) if",
+        "            skipped += self._suspend(self.participants[name])\n",
+        """            skipped += self._suspend(self.participants[name])
+        for one in self.participants.values():
+            if one.state is State.ACTIVE and one.chunk_at < now - self._terms.straggler_timeout_seconds:
+                one.state = State.SUSPENDED
+""",
     ),
     Bug(
         "publication with too few participants",
@@ -160,6 +164,7 @@ BUGS = (
         f"{_SERVER}/participant.py",
         "            participant.reopened.add(receipt.round)\n",
         "            pass\n",
+        seed=7,
     ),
     Bug(
         "a client that only waits never asks",
@@ -167,7 +172,30 @@ BUGS = (
         f"{_CLIENT}/session.py",
         "            if self._must_ask or (now >= self._ask_at() and not self._wants_to_train(now)):\n",
         "            if False:\n",
-        seed=10,
+        seed=6,
+    ),
+    Bug(
+        "a restored server does not wait for reports",
+        "product",
+        f"{_SERVER}/membership.py",
+        "        self._collects_until = now + restore_wait_seconds\n",
+        "        self._collects_until = now\n",
+    ),
+    Bug(
+        "a restored server makes versions before it was told",
+        "product",
+        f"{_SERVER}/membership.py",
+        "            and not self.unheard\n",
+        "",
+        seed=13,
+    ),
+    Bug(
+        "a client that leaves never asks",
+        "product",
+        f"{_CLIENT}/session.py",
+        "            if self._must_ask or (now >= self._ask_at() and not self._wants_to_train(now)):\n",
+        "            if not self._leaving and (self._must_ask or now >= self._ask_at()):\n",
+        seed=333,
     ),
     Bug(
         "dedup for the newest rounds only",

@@ -197,6 +197,8 @@ class Oracle:
             factor = self._terms.step_numerator(round_)
             for at, number in enumerate(self._numbers[digest]):
                 total[at] -= factor * number
+        untold = [one.name for one in server.federation.participants if one.must_report]
+        self._require(not untold, f"version {version} is frozen before {untold} said what they hold")
         self._totals[version] = total
         self._sets[version] = dict(self._counted)
         self._pending = {}
