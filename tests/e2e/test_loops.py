@@ -137,6 +137,47 @@ def test_loops_and_a_built_in_model_learn_together(tmp_path: Path, monkeypatch: 
         assert {row["clipping"] for row in exported["rows"] if row["kind"] == "update"} == {declared}
 
 
+KILLED = """
+import os, signal, sys
+import numpy as np
+import hushgrad.client
+
+with hushgrad.client.connect("client.toml", gradient_error=0.0) as session:
+    for round in session.rounds():
+        if round.number == 2 and sys.argv[1] == "with a mask":
+            os.kill(os.getpid(), signal.SIGKILL)
+        round.submit(per_example_gradients=np.ones((len(round.rows), 4)))
+        if round.number == 3 and sys.argv[1] == "with a seal":
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_loop_that_is_killed_with_a_mask_in_hand_or_just_after_the_seal_spends_every_round_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUSHGRAD_HOME", str(tmp_path / "home"))
+    terms = client_world.make_terms(final_version=5, participants=("client-1",), sample_size=30)
+    make_state(tmp_path, terms)
+    np.savez(tmp_path / "data.npz", X=np.random.default_rng(1).random((400, 3)), y=np.arange(400) % 2)
+    sealed = {}
+    with ServerProcess(tmp_path) as server:
+        text = 'participant = "client-1"\nstate = "state"\n' + CONFIG.format(server=server.address)
+        (tmp_path / "client.toml").write_text(text)
+        hushgrad.client.make_ledger(tmp_path / "client.toml")
+        for how, rounds in (("with a mask", 2), ("with a seal", 4), ("not at all", 5)):
+            done = subprocess.run([sys.executable, "-c", KILLED, how], cwd=tmp_path, capture_output=True, timeout=60)
+            assert done.returncode == (0 if how == "not at all" else -9), done.stderr.decode()
+            updates = [row for row in ledger.verify(tmp_path / "state").rows if row.kind == "update"]
+            assert [row.round for row in updates] == list(range(rounds))
+            for row in updates:  # what was sealed stays what it was
+                assert sealed.setdefault(row.round, row.digest) == row.digest
+        watcher = Client(server.address, _Watcher(terms))
+        watcher.wait_for_version(5)
+        (participant,) = watcher.status().participants
+        watcher.close()
+    assert participant.updates_accepted == 5
+
+
 class _Watcher:
     """Whoever only looks."""
 
