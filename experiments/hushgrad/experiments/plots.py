@@ -10,7 +10,7 @@ import matplotlib as mpl
 mpl.use("Agg")  # no window, whatever the machine offers
 
 from matplotlib import pyplot as plt
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MultipleLocator, PercentFormatter
 
 if TYPE_CHECKING:
     from hushgrad.experiments.frontier import Frontier
@@ -107,6 +107,7 @@ def curves(
         axes.set_xlim(0, max(versions[-1] for versions, _ in curves.values()))
         axes.set_xlabel("version of the global model")
         axes.set_ylabel("accuracy on the public test set")
+        axes.yaxis.set_major_locator(MultipleLocator(0.02))
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
         _title(axes, title, subtitle)
         axes.legend(loc="lower right", frameon=False)
