@@ -14,6 +14,10 @@ from matplotlib import pyplot as plt
 _INK, _GREY, _BLUE, _ORANGE, _RED = "#1f2933", "#7b8794", "#1f6fb2", "#d9730d", "#b3261e"
 
 
+_WIDEST = 7.0
+"""A bound beyond it is written at the edge, so that claims and bounds near them can be told apart."""
+
+
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws the rows of an audit into a .png file."""
     sound = [row for row in rows if row["bug"] is None]
@@ -28,7 +32,7 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
             layout="constrained",
             sharex=True,
         )
-        top = 1.12 * max(max(row["claimed"], *_finite(row)) for row in rows)
+        top = min(_WIDEST, 1.12 * max(max(row["claimed"], *_finite(row)) for row in rows))
         titles = (
             "The client as it is: every bound must stay left of the claim",
             "One bug planted: a bound must pass it",
@@ -50,11 +54,16 @@ def _panel(axes: Any, rows: Sequence[dict[str, Any]], top: float) -> None:
     axes.scatter(
         [row["any"] for row in rows], places, color=_BLUE, marker="o", s=42, label="bound that assumes nothing"
     )
-    families = [min(row["family"], top) if np.isfinite(row["family"]) else np.nan for row in rows]
-    axes.scatter(families, places, color=_ORANGE, marker="D", s=34, label="bound within the mechanism's family")
-    endless = [(place, row) for place, row in zip(places, rows, strict=True) if row["family"] == np.inf]
-    for place, _ in endless:
-        axes.annotate("family: no noise at all", (top, place), ha="right", va="center", color=_ORANGE, fontsize=8)
+    inside = [row["family"] if row["family"] < top else np.nan for row in rows]
+    axes.scatter(inside, places, color=_ORANGE, marker="D", s=34, label="bound within the mechanism's family")
+    for place, row in zip(places, rows, strict=True):
+        if row["family"] >= top:
+            text = (
+                "family: no noise at all"
+                if row["family"] == np.inf
+                else f"family: {row['family']:.1f} \N{RIGHTWARDS ARROW}"
+            )
+            axes.annotate(text, (top, place), ha="right", va="center", color=_ORANGE, fontsize=9)
     axes.scatter([row["claimed"] for row in rows], places, color=_RED, marker="|", s=320, linewidths=2.5, label="claim")
     names = [row["bug"] or row["attack"] for row in rows]
     axes.set_yticks(places, names)
