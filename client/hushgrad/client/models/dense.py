@@ -148,6 +148,11 @@ def layers(
     return found
 
 
+def for_products(stack: Sequence[Layer]) -> list[Layer]:
+    """Returns the layers with weights laid out column by column, as products of many blocks of rows want them."""
+    return [(np.asfortranarray(weights), bias) for weights, bias in stack]
+
+
 def forward(stack: Sequence[Layer], inputs: Singles, activation: Activation) -> list[Singles]:
     """Returns the inputs, the values of each hidden layer, and the scores: shapes (m, width), m a multiple of 16."""
     values = [inputs]

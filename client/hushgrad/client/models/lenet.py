@@ -172,7 +172,7 @@ class LeNet:
         return (
             np.column_stack([one[:150].reshape(6, 25), one[150:]]),
             np.column_stack([two[:2400].reshape(16, 150), two[2400:]]),
-            dense.layers(single[convolution.GRADIENT_SIZE :], self.widths),
+            dense.for_products(dense.layers(single[convolution.GRADIENT_SIZE :], self.widths)),
         )
 
     def _pack(self, gradient: Floats, total: Floats) -> None:

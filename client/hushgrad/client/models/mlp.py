@@ -115,7 +115,7 @@ def clipped_sum(
     single = dense.single(parameters)
     if single is None or not len(rows):
         return ClippedSum(total, len(rows))
-    stack, zeroed = dense.layers(single, widths), 0
+    stack, zeroed = dense.for_products(dense.layers(single, widths)), 0
     with np.errstate(all="ignore"):  # what is not finite is found by its norm
         for start in range(0, len(rows), CHUNK_ROWS):
             used = min(CHUNK_ROWS, len(rows) - start)

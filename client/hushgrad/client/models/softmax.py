@@ -19,8 +19,8 @@ class Softmax:
         features: f >= 1, of one record.
         classes: k >= 2.
         l2: lambda >= 0.
-        precision: of clipping and summing. "float32" takes half the time, raises the sensitivity that is charged by 8e-6
-            C for each record of the largest batch, and knows no l2.
+        precision: of clipping and summing. "float32" takes half the time, raises the sensitivity that is charged by
+            8e-6 C for each record of the largest batch, and knows no l2.
         feature_map: "oriented-gradients": x is that of the record, an image, see `oriented_gradients`. None: x is the
             record itself.
         image: height and width of a record; None: a square. Only with a feature map.
