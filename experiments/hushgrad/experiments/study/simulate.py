@@ -9,6 +9,7 @@ The seed decides everything, the noise too, so that the same run gives the same 
 protects nobody: the result says `would_claim`.
 """
 
+import functools
 import hashlib
 import heapq
 import math
@@ -97,35 +98,41 @@ class Times:
         return self._drawn.pop()
 
 
-def update_maker(setup: Setup, dataset: Dataset, step_of: Callable[[int], int]) -> MakeUpdate:
+def update_maker(setup: Setup, dataset: Dataset, size_of: Callable[[int], int]) -> MakeUpdate:
     """Returns what makes a client's update out of its local model, a round and random bits.
 
-    With noise it is the product's own round; without, the same without its last step.
+    With noise it is what `dpsgd.Trainer.round` does; without, the same but for the noise.
 
     Args:
         setup: the run's numbers.
         dataset: the client's records.
-        step_of: from a round to its sample size.
+        size_of: from a round to its sample size.
     """
-    privacy = setup.experiment.privacy
-    trainer = dpsgd.Trainer(setup.model, dataset)
-    recipes = setup.recipes
-    if privacy.noise != "none":
-        for recipe in recipes.values():
-            trainer.prepare(recipe)
-        return lambda local, round_, stream: trainer.round(local, recipes[step_of(round_)], stream)
+    privacy, model, recipes = setup.experiment.privacy, setup.model, setup.recipes
+    dataset.check_fits(model)
+    rows, labels = model.prepare(dataset.features), dataset.labels
+    draws = _draws(len(labels), setup.parameters)
+    with_noise = privacy.noise != "none"
     clip_norm = privacy.clip_norm if privacy.clipping else NO_CLIPPING
-    draws = dpsgd.Draws(len(dataset.labels), setup.parameters)
-    rows, labels = setup.model.prepare(dataset.features), dataset.labels
+    for recipe in recipes.values():
+        draws.prepare(recipe)
 
-    def without_noise(local: Floats, round_: int, stream: RandomStream) -> npt.NDArray[np.int32]:
-        recipe = recipes[step_of(round_)]
+    def make(local: Floats, round_: int, stream: RandomStream) -> npt.NDArray[np.int32]:
+        recipe = recipes[size_of(round_)]
         chosen = draws.choose(recipe, stream)
-        total, _ = setup.model.clipped_sum(local, rows.take(chosen, axis=0), labels.take(chosen), clip_norm)
+        total, _ = model.clipped_sum(local, rows.take(chosen, axis=0), labels.take(chosen), clip_norm)
+        if with_noise:
+            return draws.release(total, recipe, stream)
         update = np.rint(np.ldexp(total, -recipe.grid_exponent))
         return np.clip(update, -INT32_MAX, INT32_MAX).astype(np.int32)
 
-    return without_noise
+    return make
+
+
+@functools.lru_cache(maxsize=16)
+def _draws(rows: int, parameters: int) -> dpsgd.Draws:
+    """Returns what clients with so many records share: tables of noise and of gaps, which no round changes."""
+    return dpsgd.Draws(rows, parameters)
 
 
 @dataclass(slots=True)
@@ -198,7 +205,7 @@ class _Simulation:
             losses=Times([seed, 4, i], 0.0, 1.0) if faults.loss else None,
             keys=hashlib.sha256(f"hushgrad simulated noise {seed} {i}".encode()).digest(),
             model=model,
-            pauses=tuple((p.at_seconds, p.at_seconds + p.seconds) for p in faults.pauses if p.client == i + 1),
+            pauses=tuple(sorted((p.at_seconds, p.at_seconds + p.seconds) for p in faults.pauses if p.client == i + 1)),
         )
 
     def run(self) -> Outcome:
@@ -241,11 +248,7 @@ class _Simulation:
         if client.version > client.base:
             client.base, client.local = client.version, client.model.astype(np.float64)
         client.is_busy = True
-        self._after(self._away(client) + client.compute.next() * client.slowdown, self._finish, client)
-
-    def _away(self, client: _Client) -> float:
-        """Returns how long a client that is away now stays away; 0 where it is not."""
-        return max((end - self._now for start, end in client.pauses if start <= self._now < end), default=0.0)
+        self._after(_with_pauses(client, self._now, client.compute.next() * client.slowdown), self._finish, client)
 
     def _finish(self, client: _Client, _: None) -> None:
         round_ = client.next_round
@@ -317,7 +320,9 @@ class _Simulation:
         self._scorer.see(published, self._now, self._updates)
         model = np.frombuffer(published.model, "<f4")
         for client in self._clients:
-            arrival = max(self._now + self._journey(client), client.heard_at)  # a stream: nothing overtakes
+            arrival = self._now + self._journey(client)
+            arrival += _with_pauses(client, arrival, 0.0)
+            arrival = max(arrival, client.heard_at)  # a stream: nothing overtakes
             client.heard_at = arrival
             self._after(arrival - self._now, self._hear, client, (version, model))
         first = version - self._terms.window - 1
@@ -337,3 +342,12 @@ class _Simulation:
             self._timer_at = math.inf
             self._membership.tick(self._now)
             self._advance()
+
+
+def _with_pauses(client: _Client, begin: float, seconds: float) -> float:
+    """Returns how long something takes that begins then and needs so many seconds in which the client is there."""
+    end = begin + seconds
+    for start, back in client.pauses:
+        if start <= end and begin < back:
+            end += back - max(start, begin)
+    return end - begin

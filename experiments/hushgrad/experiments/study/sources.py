@@ -62,7 +62,7 @@ def _tables(data: Data, generator: np.random.Generator) -> tuple[Table, Table]:
         if data.test_records:
             raise InputError(f"data.test_records must be 0 for {data.set}, which has a test file")
         return _mnist() if data.set == "mnist" else _ijcnn1()
-    whole = packaged.phishing() if data.set == "phishing" else source.read(data.set, label=data.label)
+    whole = _phishing() if data.set == "phishing" else source.read(data.set, label=data.label)
     if not 0 < data.test_records < whole.rows:
         raise InputError(f"data.test_records must be 1 to {whole.rows - 1} for this set, found {data.test_records}")
     order = generator.permutation(whole.rows)
@@ -87,6 +87,11 @@ def _parts(
         order = generator.permutation(table.rows)
         return tuple(order[i * partition.records : (i + 1) * partition.records] for i in range(clients))
     raise InputError(f"partition.kind {partition.kind!r} is not known")
+
+
+@functools.cache
+def _phishing() -> Table:
+    return packaged.phishing()
 
 
 def _data_file(name: str) -> bytes:

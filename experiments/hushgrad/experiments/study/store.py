@@ -9,6 +9,8 @@ A run's file appears whole or not at all, and only when the run is done: what is
 """
 
 import csv
+import functools
+import hashlib
 import io
 import json
 import os
@@ -59,8 +61,8 @@ class Store:
             _write(path, resolved)
 
     def missing(self, runs: Iterable[Run], backend: str) -> list[Run]:
-        """Returns the runs that are not done, in order."""
-        return [run for run in runs if not self._path(run, backend).exists()]
+        """Returns the runs that are not done, in order. What a power cut left torn is not done."""
+        return [run for run in runs if not _is_whole(self._path(run, backend))]
 
     def save(
         self, run: Run, backend: str, result: dict[str, Any], points: Sequence[Point], measured: dict[str, Any]
@@ -68,8 +70,10 @@ class Store:
         """Writes a finished run. The JSON file comes last: it says that the others are whole."""
         path = self._path(run, backend)
         _write(self.folder / "measured" / path.name, json.dumps(measured, indent=1) + "\n")
-        _write(path.with_suffix(".csv"), _csv(points))
-        _write(path, json.dumps({"format": FORMAT, "backend": backend, **result}, indent=1) + "\n")
+        rows = _csv(points)
+        _write(path.with_suffix(".csv"), rows)
+        whole = {"format": FORMAT, "backend": backend, **result, "rows_sha256": _digest(rows)}
+        _write(path, json.dumps(whole, indent=1) + "\n")
 
     def _path(self, run: Run, backend: str) -> Path:
         suffix = "" if backend == "simulate" else f"-{backend}"
@@ -143,8 +147,25 @@ def run_facts(run: Run) -> dict[str, Any]:
         "axes": run.axes,
         "labels": dict(run.experiment.labels),
         "configuration": _without_none(msgspec.to_builtins(run.experiment)),
-        "versions": {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}},
+        "versions": _versions(),
     }
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in PACKAGES}}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        run = json.loads(path.read_text())
+        return bool(run["rows_sha256"] == _digest(path.with_suffix(".csv").read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _without_none(value: Any) -> Any:
@@ -164,10 +185,7 @@ def _csv(points: Sequence[Point]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a file so that it is there whole or not at all."""
+    """Writes a file so that it is there whole or not at all, unless the power fails: see `_is_whole`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    temporary.write_text(text)
     temporary.rename(path)
