@@ -106,8 +106,15 @@ def line(row: dict[str, Any]) -> str:
     return (
         f"{what:34} {row['attack']:32} {row['claimed']:7.3f} {_number(row['any'])} {_number(row['any_cap'])} "
         f"{_number(row['family'])} {_number(row['family_cap'])} {row['runs']:8d}  "
-        f"{'above' if row['broken'] else 'below'}{'' if row['as_expected'] else '  <-- not as it should be'}"
+        f"{'above' if row['broken'] else 'below'}{_complaint(row)}"
     )
+
+
+def _complaint(row: dict[str, Any]) -> str:
+    if row["as_expected"]:
+        return ""
+    too_few = "" if row["any_cap"] > row["claimed"] else " (too few runs to show it)"
+    return f"  <-- not as it should be{too_few}"
 
 
 def _number(value: float) -> str:
