@@ -48,17 +48,17 @@ def main() -> int:
     services = _services(options.source, chaos=options.chaos)
     folder = ROOT / "build" / "containers"
     folder.mkdir(parents=True, exist_ok=True)
-    builder = Builder(folder)
-    mounted = _images(builder, services, options.source, options.base, rebuild=options.rebuild)
-    for name, image in mounted.items():
-        _check_image(name, image)
-        size = builder.archive(f"localhost/{name}", folder / f"{name.partition(':')[0]}.tar")
-        _say(f"{name}: {size / 1e6:.0f} MB as a compressed OCI archive")
-        if name.startswith("hushgrad-client") and size > LARGEST_CLIENT_BYTES:
-            print(f"the client's archive must stay under {LARGEST_CLIENT_BYTES / 1e6:.0f} MB", file=sys.stderr)
-            return 1
-    with tempfile.TemporaryDirectory(prefix="hushgrad-containers-") as work:
-        _run(services, mounted, Path(work))
+    with Builder(folder) as builder:
+        mounted = _images(builder, services, options.source, options.base, rebuild=options.rebuild)
+        for name, image in mounted.items():
+            _check_image(name, image)
+            size = builder.archive(f"localhost/{name}", folder / f"{name.partition(':')[0]}.tar")
+            _say(f"{name}: {size / 1e6:.0f} MB as a compressed OCI archive")
+            if name.startswith("hushgrad-client") and size > LARGEST_CLIENT_BYTES:
+                print(f"the client's archive must stay under {LARGEST_CLIENT_BYTES / 1e6:.0f} MB", file=sys.stderr)
+                return 1
+        with tempfile.TemporaryDirectory(prefix="hushgrad-containers-") as work:
+            _run(services, mounted, Path(work))
     _say("all images build, answer, are healthy and learn together")
     return 0
 

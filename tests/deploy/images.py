@@ -26,10 +26,11 @@ _PIP_NEEDS = (
 
 
 class Builder:
-    """An image store of its own in a folder, so that nothing else on the machine is touched."""
+    """An image store of its own in a folder, so that nothing else on the machine is touched. Use it as a context."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._containers: list[str] = []
         # vfs copies instead of stacking: slower, and works on every file system.
         self._command = (
             "buildah",
@@ -37,6 +38,15 @@ class Builder:
             f"--root={folder / 'storage'}",
             f"--runroot={folder / 'run'}",
         )
+
+    def __enter__(self) -> "Builder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Each is a whole copy of its image.
+        for container in self._containers:
+            self._buildah("rm", container)
+        self._buildah("rmi", "--prune")
 
     def has(self, image: str) -> bool:
         """Whether the store holds an image."""
@@ -83,6 +93,7 @@ class Builder:
     def image(self, image: str) -> "Image":
         """Mounts an image and reads what it declares."""
         container = self._buildah("from", image)
+        self._containers.append(container)
         declared = json.loads(self._buildah("inspect", "--type=image", image))["Docker"]["config"]
         return Image(
             root=Path(self._buildah("mount", container)),
