@@ -126,7 +126,7 @@ class Draws:
             Shape (d,), each within +-(2^31 - 1): the sum (never a mean over the batch) divided by G and rounded to
             nearest, plus discrete Gaussian noise of scale sigma * C / G.
         """
-        update = np.rint(np.ldexp(total, -recipe.grid_exponent))
+        update = np.rint(total * math.ldexp(1.0, -recipe.grid_exponent))
         # Integers in float64: exact below 2^53, and what is beyond saturates. Five times as fast as in int64.
         update += self._noise_tables(recipe).draw(stream, self.parameters)
         np.maximum(update, -INT32_MAX, out=update)

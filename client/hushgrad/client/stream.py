@@ -26,6 +26,9 @@ from random bits with advantage below 2^-57; at 2^28 bytes, below 2^-81."""
 
 _FIRST_COUNTER: Final[dict[Lane, bytes]] = {"noise": bytes(16), "mask": b"\x80" + bytes(15)}
 
+_ZEROS: Final = memoryview(bytes(2**18))
+"""What the cipher is given to yield its bits; made once."""
+
 _forks = 0
 
 
@@ -87,7 +90,8 @@ class RandomStream:
             return os.urandom(count)
         if not self._ciphers:
             self._open(os.urandom(KEY_BYTES))
-        return self._ciphers[lane].update(bytes(count))
+        zeros = _ZEROS[:count] if count <= len(_ZEROS) else bytes(count)
+        return self._ciphers[lane].update(zeros)
 
     def uint64(self, lane: Lane, count: int) -> npt.NDArray[np.uint64]:
         """Returns `count` uniform 64-bit integers, read-only, shape (count,)."""
