@@ -11,7 +11,7 @@ import click
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of the results. [default: results/NAME]"
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of the results. [default: runs/NAME]"
 )
 @click.option(
     "--backend", type=click.Choice(["simulate"]), default="simulate", show_default=True,
@@ -46,7 +46,7 @@ def command(
     if (inventory is not None) != (backend == "hosts"):
         raise click.UsageError("--inventory goes with --backend hosts, and that needs it")
     experiment = experiment_file.load(file)
-    folder = out or Path("results") / experiment.name
+    folder = out or Path("runs") / experiment.name
     make: Any = None
     with progress.shown(quiet=quiet or as_json) as tell:
         made = conduct.conduct(

@@ -204,6 +204,7 @@ def _figure(figure: paper.Figure, options: Options) -> Part:
     delta = base.privacy.delta
     words = "epsilon printed" if by_epsilon else "sample size"
     header = [words, "sigma", "s", "T", f"our epsilon (delta {delta:g})", "runs", "accuracy %", "paper %"]
+    folder.mkdir(parents=True, exist_ok=True)
     picture = folder / f"{figure.name}.png"
     lines = [
         Line(_label(words, row.axes[figure.axis]), tuple(tuple(run["points"]) for run in row.runs)) for row in rows
@@ -272,6 +273,7 @@ def _beyond(name: str, options: Options) -> Part:
     rows = made(experiment(name), folder, options)
     header, body = tables.cells(rows, part.columns)
     plain = [tally.summary(row) for row in rows]
+    folder.mkdir(parents=True, exist_ok=True)
     picture = folder / f"{name}.png"
     lines = [Line(report.label(row, part.columns), tuple(tuple(run["points"]) for run in row.runs)) for row in rows]
     figures.curves(picture, lines, title=part.title, subtitle="mean and standard deviation over seeds",

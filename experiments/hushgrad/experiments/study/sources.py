@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from hushgrad.experiments import data as packaged
+from hushgrad.experiments import partition as partitions
 from hushgrad.experiments import source
 from hushgrad.experiments.errors import InputError
 from hushgrad.experiments.study.file import Data, Experiment, Partition
@@ -79,14 +80,15 @@ def _parts(
             f"{needed} records, the training set has {table.rows}"
         )
     if partition.kind == "same":
-        rows = np.arange(partition.records)
-        return (rows,) * clients
-    if partition.kind == "iid":
-        return tuple(generator.permutation(table.rows)[: partition.records] for _ in range(clients))
-    if partition.kind == "disjoint":
-        order = generator.permutation(table.rows)
-        return tuple(order[i * partition.records : (i + 1) * partition.records] for i in range(clients))
-    raise InputError(f"partition.kind {partition.kind!r} is not known")
+        return (np.arange(partition.records),) * clients
+    return partitions.partition(
+        table.labels,
+        partition.kind,
+        clients=clients,
+        generator=generator,
+        records=partition.records,
+        alpha=partition.alpha,
+    )
 
 
 @functools.cache
