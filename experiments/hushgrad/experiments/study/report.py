@@ -62,6 +62,27 @@ def contents(folder: Path) -> dict[str, Any]:
     }
 
 
+def compare(path: Path, places: Sequence[Path]) -> list[str]:
+    """Draws runs beside each other, those that differ in their seed alone as one line; returns the labels.
+
+    Args:
+        path: of the .png file.
+        places: files of runs, or folders of results.
+
+    Raises:
+        InputError: if one of them holds no run.
+    """
+    found = [run for place in places for run in (store.read(place) if place.is_dir() else [store.read_run(place)])]
+    rows = tally.rows(found)
+    several = len({row.first["name"] for row in rows}) > 1
+    labels = [f"{row.first['name']}: {label(row)}" if several else label(row) for row in rows]
+    lines = [
+        Line(text, tuple(tuple(run["points"]) for run in row.runs)) for text, row in zip(labels, rows, strict=True)
+    ]
+    figures.curves(path, lines, title="runs beside each other", subtitle="mean and standard deviation over seeds")
+    return labels
+
+
 def label(row: Row, only: Sequence[str] = ()) -> str:
     """Returns what tells a row from the others, for a legend; of the varied keys those in `only`, if there are any."""
     parts = [
