@@ -4,6 +4,7 @@ A band is one standard deviation over the seeds, a line their mean.
 """
 
 import itertools
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from matplotlib.ticker import PercentFormatter
 COLORS = ("#1f6fb2", "#d9730d", "#2b8a3e", "#b3261e", "#7048a8", "#0b7285", "#a6761d", "#c2378b", "#4d5b6a", "#1f2933")
 _GREY = "#7b8794"
 _DOTS_PER_INCH = 110
+_LONG_LABEL = 48
+_TITLE_WIDTH = 84
 
 Across = Literal["version", "seconds", "updates"]
 ACROSS_WORDS: dict[str, str] = {
@@ -57,7 +60,7 @@ def curves(
 ) -> None:
     """Draws accuracy against rounds, simulated time or updates."""
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(7.2, 5.0), layout="constrained")
+        figure, axes = plt.subplots(figsize=(7.6, 5.2), layout="constrained")
         for line, color in zip(lines, itertools.cycle(COLORS), strict=False):
             places, means, stds = mean_curve(line.runs, across)
             axes.fill_between(places, means - stds, means + stds, color=color, alpha=0.15, linewidth=0)
@@ -67,7 +70,7 @@ def curves(
         axes.set_xlabel(ACROSS_WORDS[across])
         _accuracy_axis(axes)
         _title(axes, title, subtitle)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+        figure.legend(loc="outside lower center", ncols=_columns(axes), frameon=False, fontsize=8)
         figure.savefig(path, dpi=_DOTS_PER_INCH)
         plt.close(figure)
 
@@ -96,7 +99,7 @@ def against(
 ) -> None:
     """Draws accuracy against the values of an axis, with what is published as crosses."""
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(figsize=(7.2, 5.0), layout="constrained")
+        figure, axes = plt.subplots(figsize=(7.6, 5.2), layout="constrained")
         for one, color in zip(series, itertools.cycle(COLORS), strict=False):
             axes.errorbar(
                 one.places, one.means, yerr=one.stds, color=color, marker="o", markersize=4, capsize=3, label=one.label
@@ -109,7 +112,7 @@ def against(
         axes.set_xlabel(xlabel)
         _accuracy_axis(axes)
         _title(axes, title, subtitle)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+        figure.legend(loc="outside lower center", ncols=_columns(axes), frameon=False, fontsize=8)
         figure.savefig(path, dpi=_DOTS_PER_INCH)
         plt.close(figure)
 
@@ -160,7 +163,13 @@ def _accuracy_axis(axes: Any) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
 
 
+def _columns(axes: Any) -> int:
+    """Returns in how many columns a legend fits."""
+    longest = max((len(label) for label in axes.get_legend_handles_labels()[1]), default=0)
+    return 1 if longest > _LONG_LABEL else 2
+
+
 def _title(axes: Any, title: str, subtitle: str) -> None:
-    axes.set_title(title, pad=24 if subtitle else 8, fontsize=11)
+    axes.set_title(textwrap.fill(title, _TITLE_WIDTH), pad=24 if subtitle else 8, fontsize=10)
     if subtitle:
         axes.text(0, 1.03, subtitle, transform=axes.transAxes, color=_GREY, fontsize=8)
