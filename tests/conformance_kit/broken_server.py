@@ -46,8 +46,8 @@ class _Wide:
 def forgetful():
     known = admission._known
 
-    def forget(receipt, digest, terms, standing):
-        decision = known(receipt, digest, terms, standing)
+    def forget(receipt, digest, terms, standing, note):
+        decision = known(receipt, digest, terms, standing, note)
         return (
             dataclasses.replace(decision, answer=Answer.ACCEPTED) if decision.answer is Answer.DUPLICATE else decision
         )
@@ -57,7 +57,7 @@ def forgetful():
 
 def no_conflict():
     known = admission._known
-    admission._known = lambda receipt, digest, terms, standing: known(receipt, receipt.digest, terms, standing)
+    admission._known = lambda receipt, digest, *others: known(receipt, receipt.digest, *others)
 
 
 def no_chain():
