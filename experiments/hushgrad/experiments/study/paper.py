@@ -56,9 +56,9 @@ _IJCNN = (
     "below that are worse than no learning: little can be seen on this set."
 )
 _LENET = (
-    "In trials with another program (one run each) LeNet stayed below 80 % with ReLU or with the sum over clients, five "
-    "times the step; tanh and the mean over clients gave the paper's 93 %, and its 98 % without privacy needed the mean "
-    "over the batch. So the paper seems to mix scalings; each experiment file states its own."
+    "In trials with another program (one run each) LeNet stayed below 80 % with ReLU or with the sum over clients, "
+    "five times the step; tanh and the mean over clients gave the paper's 93 %, and its 98 % without privacy needed "
+    "the mean over the batch. So the paper seems to mix scalings; each experiment file states its own."
 )
 
 _EPSILON, _SIZE = "labels.printed_epsilon", "training.sample_size.size"
