@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
 MINIMAL = ROOT / "examples" / "python-minimal"
-CHANNEL = "        channel, self.me = grpc.insecure_channel(server, OPTIONS), common_pb2.Caller(participant=name)\n"
+CHANNEL = "        to, self.me = grpc.insecure_channel(server, OPTIONS), common_pb2.Caller(participant=name)\n"
 TERMS = make_terms(parameters=5, names=("client-1",), final_version=5)
 
 
