@@ -88,8 +88,8 @@ def test_a_watcher_never_sees_other_content_for_a_version_that_it_has_seen(tmp_p
         client = Client(server.address, senders[0])
         client.join(b"the last process")
         newest = client.status().server.newest_version
-        assert max(watcher.seen) <= newest
-        for version, sha256 in watcher.seen.items():
+        assert max(dict(watcher.seen)) <= newest
+        for version, sha256 in dict(watcher.seen).items():
             assert client.model(version)[0].sha256 == sha256
         client.close()
         watcher.stop()
