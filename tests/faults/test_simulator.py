@@ -135,6 +135,7 @@ FOUND = {
     11200: "one with nothing left to train never started again, and the last versions had no majority",
     18521: "the watermark forgot what it waited for as soon as the window had passed it, before a backup held it",
     11488: "a server restored to its beginning waited for participants with nothing left to train",
+    14999: "the books called a client within reach that had been told to stop",
 }
 """Seeds that failed when they were first run, and what was wrong then."""
 

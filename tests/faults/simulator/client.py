@@ -46,12 +46,15 @@ class Participant:
         self.processes: list[Process] = []
 
     def is_out_of_reach(self, since: float, until: float) -> bool:
-        """Whether, at any time of an interval, no process ran or the network was bad."""
+        """Whether, at any time of an interval, no process ran on, or the network was bad.
+
+        A process that was told to stop finishes a call, and does nothing more for the server.
+        """
         if self.world.has_trouble(self.name, since, until):
             return True
         for process in self.processes:
-            if process.began <= since < process.ended:
-                since = process.ended
+            if process.began <= since < process.worked_until:
+                since = process.worked_until
         return since < until
 
     def run(self, *, leaving: bool = False) -> None:
@@ -72,6 +75,7 @@ class Participant:
         """Asks the process to stop, and starts another one later."""
         if self.process is not None and self.process.is_up:
             self.process.is_stopping = True
+            self.process.worked_until = self.world.now
             self.process.feed(events.Stop())
         self.world.until(self.world.now + seconds)
         self.world.after(seconds, self._run_again)
@@ -132,7 +136,7 @@ class Process:
         self.ledger = ledger
         self.leaving = leaving
         self.is_up = True
-        self.began, self.ended = self.world.now, math.inf
+        self.began, self.worked_until = self.world.now, math.inf
         self.has_halted = False
         self.is_stopping = False
         self.finished = ""
@@ -168,7 +172,7 @@ class Process:
         """Ends."""
         if self.is_up:
             self.is_up = False
-            self.ended = self.world.now
+            self.worked_until = min(self.worked_until, self.world.now)
 
     def crash(self, seconds: float) -> None:
         """Dies; the disk loses what was not synced; another process starts later."""
