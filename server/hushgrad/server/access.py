@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import grpc
 from google.protobuf.message import DecodeError
-from hushgrad.server import border, roles
+from hushgrad.server import border, counting, roles
 from hushgrad.server.border import Context
+from hushgrad.server.counting import Counters
 from hushgrad.server.denylist import DenyList
 from hushgrad.wire.certificates import Certificate
 from hushgrad.wire.errors import ContractError
@@ -46,6 +47,7 @@ class Access(grpc.aio.ServerInterceptor):
         denied: the deny list; None: there is none.
         log: told about refusals, each kind for each certificate at most every ten seconds.
         clock: seconds since 1970; certificates are the one thing here that knows the date.
+        counters: hears of every refusal.
     """
 
     def __init__(
@@ -55,12 +57,14 @@ class Access(grpc.aio.ServerInterceptor):
         denied: DenyList | None,
         log: Any,
         clock: Callable[[], float] = time.time,
+        counters: Counters | None = None,
     ) -> None:
         self._federation = federation
         self._admitted = frozenset(admitted)
         self._denied = denied
         self._log = log
         self._clock = clock
+        self._counters = counters or Counters()
         self._open: dict[asyncio.Task[Any], Certificate] = {}
         self._lapsed: dict[asyncio.Task[Any], str] = {}
         self._said: dict[tuple[str, str], float] = {}
@@ -204,6 +208,8 @@ class Access(grpc.aio.ServerInterceptor):
 
     async def _refuse(self, refusal: Refusal, who: str, method: str, context: Context) -> None:
         """Ends a call; who is refused for the same reason again and again waits a little, and costs little."""
+        is_stranger = refusal.code is grpc.StatusCode.UNAUTHENTICATED
+        self._counters.refused[counting.UNAUTHENTICATED if is_stranger else counting.NOT_PERMITTED] += 1
         now = time.monotonic()
         key = (who, refusal.detail)
         if now - self._said.get(key, -_SAY_AGAIN_SECONDS) >= _SAY_AGAIN_SECONDS:

@@ -22,6 +22,7 @@ from hushgrad.server import database as database_module
 from hushgrad.server.aggregation import Published
 from hushgrad.server.config import ServerConfig
 from hushgrad.server.content import ContentCheck
+from hushgrad.server.counting import Counters
 from hushgrad.server.database import Database
 from hushgrad.server.errors import InputError, StoreError
 from hushgrad.server.federation import Federation
@@ -160,6 +161,7 @@ class _Server:
         self._database = database
         self._log = log
         self._failure: StoreError | None = None
+        self._counters = Counters()
         self._stop = asyncio.Event()
 
     async def serve(self) -> None:
@@ -191,8 +193,15 @@ class _Server:
             restore_wait_seconds=self._config.restore_wait_seconds,
         )
         keep_versions = 0 if self._config.keep_sealed else self._config.keep_versions
-        self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail)
-        self._host = Host(federation, self._store, self._publisher, self._log, keep_sealed=self._config.keep_sealed)
+        self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail, counters=self._counters)
+        self._host = Host(
+            federation,
+            self._store,
+            self._publisher,
+            self._log,
+            keep_sealed=self._config.keep_sealed,
+            counters=self._counters,
+        )
         self._gate = Gate()
         self._expects_until = loop.time() + _RETURN_SECONDS if snapshot.version > 0 else 0.0
         self._models = ModelService(
@@ -211,7 +220,7 @@ class _Server:
             # The door first: who may not call costs nothing, not even the reading of a request.
             interceptors=[
                 *([self._door.access] if self._door else []),
-                Limiting(limiter, lambda: self._publisher.state, self._log),
+                Limiting(limiter, lambda: self._publisher.state, self._log, self._counters),
             ],
         )
         terms_pb2_grpc.add_TermsServiceServicer_to_server(
@@ -221,7 +230,7 @@ class _Server:
             MembershipService(self._host, terms, self._publisher, self._gate), server
         )
         updates_pb2_grpc.add_UpdateServiceServicer_to_server(
-            UpdateService(self._host, terms, spool, self._publisher, self._gate, limiter), server
+            UpdateService(self._host, terms, spool, self._publisher, self._gate, limiter, self._counters), server
         )
         self._status = StatusService(self._host, terms, terms_digest, self._publisher)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status, server)
@@ -278,7 +287,7 @@ class _Server:
         if self._config.tls is not None:
             from hushgrad.server import tls  # a server without TLS starts without it
 
-            self._door = tls.door(self._config.tls, terms, self._log)
+            self._door = tls.door(self._config.tls, terms, self._log, self._counters)
         elif self._config.insecure_plaintext_to_anyone:
             self._log.warning(
                 "insecure_plaintext_to_anyone", why="whoever reaches this address may take part as anybody"

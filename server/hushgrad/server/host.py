@@ -6,10 +6,12 @@ records to the store in one step without awaiting, so that the order of decision
 
 import asyncio
 import hashlib
+import time
 from typing import Any
 
 from hushgrad.server.aggregation import Published
 from hushgrad.server.content import Measures
+from hushgrad.server.counting import Counters
 from hushgrad.server.federation import Federation, Outcome
 from hushgrad.server.records import Answer, Caller, Disposition, Receipt
 from hushgrad.server.store import Store
@@ -22,13 +24,21 @@ class Host:
     """One federation, its store and its watchers."""
 
     def __init__(
-        self, federation: Federation, store: Store, publisher: Publisher, log: Any, *, keep_sealed: bool
+        self,
+        federation: Federation,
+        store: Store,
+        publisher: Publisher,
+        log: Any,
+        *,
+        keep_sealed: bool,
+        counters: Counters | None = None,
     ) -> None:
         self.federation = federation
         self._store = store
         self._publisher = publisher
         self._log = log
         self._keep_sealed = keep_sealed
+        self._counters = counters or Counters()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._published_at = self._loop.time()
@@ -87,6 +97,7 @@ class Host:
         self, caller: Caller, header: bytes, digest: bytes, payload: bytes, measures: Measures | None = None
     ) -> Outcome:
         """Takes one update; returns when its fate is durable."""
+        began = time.perf_counter()
         outcome = self.federation.submit(caller, header, digest, payload, measures)
         if outcome.finding is not None:
             self._log.warning(
@@ -98,7 +109,9 @@ class Host:
             )
         if self._keep_sealed and outcome.answer is Answer.ACCEPTED:
             self._keep(outcome.records[0], header, payload)
-        return await self._durable(outcome)
+        await self._durable(outcome)
+        self._counters.updated(caller.participant, outcome.answer, time.perf_counter() - began, self._loop.time())
+        return outcome
 
     async def preview(self, caller: Caller, header: bytes, digest: bytes) -> Outcome:
         """Decides what can be decided before the payload has arrived."""
@@ -128,6 +141,7 @@ class Host:
             self._store.do(lambda database: database.write_sealed(name, round_, header, payload))
 
     async def _changed(self, outcome: Outcome) -> Outcome:
+        self._counters.answers[outcome.answer] += 1
         if outcome.records:
             self._set_timer()
         return await self._durable(outcome)
@@ -145,6 +159,7 @@ class Host:
     def _advance(self) -> None:
         frozen = self.federation.freeze()
         if frozen is not None:
+            self._counters.folds += len(frozen.folded)
             self._store.checkpoint(frozen).add_done_callback(self._published)
 
     def _published(self, checkpoint: asyncio.Future[Published]) -> None:
@@ -155,6 +170,8 @@ class Host:
         self.federation.published(published, now)
         self._publisher.publish(published, _sha256(published.averaged), self.federation.watermark())
         self._log.info("published", version=published.version, seconds=round(now - self._published_at, 4))
+        self._counters.versions += 1
+        self._counters.version_seconds.observe(now - self._published_at)
         self._published_at = now
         if self.federation.has_ended:
             self._log.info("ended", final_version=published.version)
@@ -178,6 +195,7 @@ class Host:
             late = {record.participant for record in records if isinstance(record, Receipt)}
             for record in records:
                 if not isinstance(record, Receipt):
+                    self._counters.suspensions += record.name in late
                     what = "suspended" if record.name in late else "not_heard_since_restore"
                     self._log.warning(what, participant=record.name, suspensions=record.suspensions)
         self._advance()

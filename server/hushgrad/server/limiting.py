@@ -7,14 +7,16 @@ them to their limits.
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import grpc
 from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+from hushgrad.server import counting
 from hushgrad.server.border import Context
+from hushgrad.server.counting import Counters
 from hushgrad.server.limits import Kind, Limiter, Place, retry_after_milliseconds
 from hushgrad.v1 import common_pb2
 from hushgrad.wire import names
@@ -27,6 +29,8 @@ _PAUSE_SECONDS: Final = 0.25
 _MOST_PAUSED: Final = 256
 _TRY_AGAIN_SECONDS: Final = 0.5
 _ARRIVAL_SECONDS: Final = 0.5
+_TOO_FAST: Final = "calls come too fast"
+_MALFORMED: Final = tuple(code.value[0] for code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNKNOWN))
 
 
 def certified_name(context: Context) -> str | None:
@@ -59,12 +63,20 @@ class Limiting(grpc.aio.ServerInterceptor):
         limiter: the books.
         state: how far the server's memory reaches, for answers.
         log: hears who is told to wait, once in ten seconds for each.
+        counters: hears of every call, and of every one that is refused here.
     """
 
-    def __init__(self, limiter: Limiter, state: Callable[[], common_pb2.ServerState], log: Any) -> None:
+    def __init__(
+        self,
+        limiter: Limiter,
+        state: Callable[[], common_pb2.ServerState],
+        log: Any,
+        counters: Counters | None = None,
+    ) -> None:
         self._limiter = limiter
         self._state = state
         self._log = log
+        self._counters = counters or Counters()
         self._time = asyncio.get_running_loop().time
         self._paused = 0
         self._arriving: dict[Kind, dict[asyncio.Timeout, float]] = {"call": {}, "watch": {}, "download": {}}
@@ -79,6 +91,8 @@ class Limiting(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         method = handler_call_details.method
+        name = method.rpartition("/")[2]
+        self._counters.calls[name] = self._counters.calls.get(name, 0) + 1
         if handler.request_streaming:
             return self._before_upload(method, handler)
         if handler.response_streaming:
@@ -89,15 +103,16 @@ class Limiting(grpc.aio.ServerInterceptor):
         async def call(requests: AsyncIterator[Any], context: Context) -> Any:
             name = certified_name(context)
             if name and (wait := self._limiter.call(name, self._time())):
-                return await self._busy(method, "calls come too fast", wait, name, context)
+                return await self._busy(method, _TOO_FAST, wait, name, context)
             if not self._make_way(name, "call"):
                 return await self._busy(method, "too many calls are in progress", _TRY_AGAIN_SECONDS, name, context)
             with self._limiter.opened(name, "call", self._time()):
                 request = await self._arrival(requests, "call", context)
                 who = name or name_in(request) or context.peer()
                 if not name and (wait := self._limiter.call(who, self._time())):
-                    return await self._busy(method, "calls come too fast", wait, who, context)
-                return await handler.unary_unary(request, context)
+                    return await self._busy(method, _TOO_FAST, wait, who, context)
+                with self._noting(context):
+                    return await handler.unary_unary(request, context)
 
         return grpc.stream_unary_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
 
@@ -107,7 +122,7 @@ class Limiting(grpc.aio.ServerInterceptor):
         async def stream(requests: AsyncIterator[Any], context: Context) -> None:
             name = certified_name(context)
             if name and (wait := self._limiter.call(name, self._time())):
-                await self._exhausted(method, "calls come too fast", wait, name, context)
+                await self._exhausted(method, _TOO_FAST, wait, name, context)
             if not self._make_way(name, kind):
                 why = f"too many streams of this kind ({kind}) are open"
                 await self._exhausted(method, why, _TRY_AGAIN_SECONDS, name, context)
@@ -115,12 +130,13 @@ class Limiting(grpc.aio.ServerInterceptor):
                 request = await self._arrival(requests, kind, context)
                 who = name or name_in(request) or context.peer()
                 if not name and (wait := self._limiter.call(who, self._time())):
-                    await self._exhausted(method, "calls come too fast", wait, who, context)
-                answers = handler.unary_stream(request, context)
-                if hasattr(answers, "__aiter__"):
-                    await self._send(answers, place, context)
-                else:
-                    await answers
+                    await self._exhausted(method, _TOO_FAST, wait, who, context)
+                with self._noting(context):
+                    answers = handler.unary_stream(request, context)
+                    if hasattr(answers, "__aiter__"):
+                        await self._send(answers, place, context)
+                    else:
+                        await answers
 
         return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
 
@@ -132,7 +148,8 @@ class Limiting(grpc.aio.ServerInterceptor):
             # Until it says whose it is, an upload is a call like any other.
             with self._limiter.opened(name, "call", self._time()):
                 first = await self._arrival(requests, "call", context)
-            return await handler.stream_unary(_from(first, requests), context)
+            with self._noting(context):
+                return await handler.stream_unary(_from(first, requests), context)
 
         return grpc.stream_unary_rpc_method_handler(upload, handler.request_deserializer, handler.response_serializer)
 
@@ -169,10 +186,22 @@ class Limiting(grpc.aio.ServerInterceptor):
                 f"the request did not arrive within {seconds:g} s, or others waited for its place; send it again",
             )
         except StopAsyncIteration:
+            self._counters.refused[counting.MALFORMED] += 1
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a request was expected, found none")
         except DecodeError:
+            self._counters.refused[counting.MALFORMED] += 1
             await context.abort(grpc.StatusCode.UNKNOWN, "a message of the contract was expected, found other bytes")
         raise AssertionError("abort raises")
+
+    @contextlib.contextmanager
+    def _noting(self, context: Context) -> Iterator[None]:
+        """Counts a call whose handler finds its request malformed."""
+        try:
+            yield
+        except grpc.aio.AbortError:
+            if context.code() in _MALFORMED:
+                self._counters.refused[counting.MALFORMED] += 1
+            raise
 
     async def _send(self, answers: Any, place: Place, context: Context) -> None:
         """Passes answers on. A caller who reads too slowly is served at its pace, but keeps no place from others.
@@ -193,6 +222,7 @@ class Limiting(grpc.aio.ServerInterceptor):
                     timer.cancel()
                 waited += self._time() - begin
                 sent += size
+                self._counters.sent_bytes += size
 
     async def _busy(self, method: str, why: str, wait: float, who: str | None, context: Context) -> Any:
         """Returns the answer BUSY, or ends a call whose answer has no verdict."""
@@ -214,6 +244,7 @@ class Limiting(grpc.aio.ServerInterceptor):
 
     async def _pause(self, method: str, why: str, wait: float, who: str | None, context: Context) -> None:
         """Lets who asks too often wait, so that asking again at once costs the server little."""
+        self._counters.refused[counting.TOO_FAST if why == _TOO_FAST else counting.TOO_MANY] += 1
         who = who or context.peer()
         if self._limiter.may_say(who, self._time()):
             self._log.warning("told_to_wait", who=who, call=method, why=why)

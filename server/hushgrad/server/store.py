@@ -7,11 +7,13 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hushgrad.server.aggregation import Published
+from hushgrad.server.counting import Counters
 from hushgrad.server.database import Database
 from hushgrad.server.errors import StoreError
 from hushgrad.server.federation import Frozen
@@ -34,6 +36,7 @@ class Store:
         *,
         keep_versions: int,
         on_failure: Callable[[StoreError], None],
+        counters: Counters | None = None,
     ) -> None:
         """Starts the thread.
 
@@ -41,10 +44,12 @@ class Store:
             database: used by the thread alone from now on.
             keep_versions: how many published versions stay available; 0 for all.
             on_failure: called once, on the event loop, with the first error.
+            counters: hears how long commits and checkpoints take, from the thread.
         """
         self._database = database
         self._keep_versions = keep_versions
         self._on_failure = on_failure
+        self._counters = counters or Counters()
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._failure: StoreError | None = None
@@ -71,10 +76,12 @@ class Store:
         """Publishes what was frozen into a checkpoint, behind everything queued before."""
 
         def job(database: Database) -> Published:
+            began = time.perf_counter()
             published = frozen.aggregate.publish()
             self._obsolete += database.checkpoint(
                 published, frozen.previous, frozen.folded, frozen.participants, self._keep_versions
             )
+            self._counters.checkpoints.observe(time.perf_counter() - began)
             return published
 
         return self._put(job)
@@ -123,7 +130,7 @@ class Store:
     def _commit(self, batch: list[_Job]) -> list[Any]:
         if all(job is None for job, _ in batch):
             return [None] * len(batch)
-        database = self._database
+        database, began = self._database, time.perf_counter()
         database.begin()
         try:
             results = [None if job is None else job(database) for job, _ in batch]
@@ -132,6 +139,8 @@ class Store:
             with contextlib.suppress(Exception):
                 database.rollback()
             raise
+        self._counters.commits.observe(time.perf_counter() - began)
+        self._counters.commit_jobs += len(batch)
         obsolete, self._obsolete = self._obsolete, []
         for path in obsolete:
             path.unlink(missing_ok=True)
@@ -144,6 +153,7 @@ class Store:
 
     def _fail(self, error: StoreError, batch: list[_Job]) -> None:
         self._failure = error
+        self._counters.store_failed = True
         while True:
             try:
                 item = self._queue.get_nowait()

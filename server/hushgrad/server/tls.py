@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from hushgrad.server.access import Access
 from hushgrad.server.authority import Authority
 from hushgrad.server.config import TlsConfig
+from hushgrad.server.counting import Counters
 from hushgrad.server.denylist import DenyList
 from hushgrad.server.errors import InputError
 from hushgrad.wire import certificates
@@ -38,7 +39,7 @@ class Door:
     authority: Authority | None
 
 
-def door(config: TlsConfig, terms: Terms, log: Any) -> Door:
+def door(config: TlsConfig, terms: Terms, log: Any, counters: Counters | None = None) -> Door:
     """Returns what [tls] in server.toml asks for.
 
     Raises:
@@ -57,7 +58,8 @@ def door(config: TlsConfig, terms: Terms, log: Any) -> Door:
     denied = DenyList(Path(config.denied), trouble) if config.denied else None
     if denied is None:
         log.warning("no_deny_list", why="[tls] names none, so nobody's certificate can be revoked")
-    return Door(Rotation(config, trouble), Access(terms.federation, terms.participants, denied, log), authority)
+    access = Access(terms.federation, terms.participants, denied, log, counters=counters)
+    return Door(Rotation(config, trouble), access, authority)
 
 
 @dataclass(frozen=True, slots=True)

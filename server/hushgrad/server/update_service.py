@@ -14,6 +14,7 @@ import grpc
 from hushgrad.server import border, content, limiting
 from hushgrad.server.border import Context
 from hushgrad.server.content import Measures
+from hushgrad.server.counting import Counters
 from hushgrad.server.federation import Outcome
 from hushgrad.server.host import Host
 from hushgrad.server.limits import Limiter, retry_after_milliseconds
@@ -42,7 +43,14 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
     """See UpdateService in updates.proto."""
 
     def __init__(
-        self, host: Host, terms: Terms, spool: Spool, publisher: Publisher, gate: Gate, limiter: Limiter
+        self,
+        host: Host,
+        terms: Terms,
+        spool: Spool,
+        publisher: Publisher,
+        gate: Gate,
+        limiter: Limiter,
+        counters: Counters | None = None,
     ) -> None:
         self._host = host
         self._payload_bytes = 4 * terms.parameters
@@ -52,6 +60,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         self._publisher = publisher
         self._gate = gate
         self._limiter = limiter
+        self._counters = counters or Counters()
         self._time = asyncio.get_running_loop().time
         self._waiting: dict[Upload, _Wait] = {}
 
@@ -62,6 +71,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         await self._gate.enter(context)
         caller = await border.read_caller(request.caller, context)
         header, payload = request.header, request.payload
+        self._counters.received_bytes += len(payload)
         await self._check_header_size("header", header, context)
         if len(payload) > self._max_unary_bytes:
             await border.refuse(
@@ -177,6 +187,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
             await border.refuse(context, f"{path} must be {wire_header.HEADER_BYTES} bytes, found {len(header)}")
 
     def _answer(self, outcome: Outcome) -> updates_pb2.SubmitUpdateResponse:
+        self._counters.updates[outcome.answer] += 1
         return updates_pb2.SubmitUpdateResponse(
             verdict=border.verdict(outcome, self._publisher),
             first_answer=None if outcome.first_answer is None else int(outcome.first_answer),  # type: ignore[arg-type]
@@ -231,6 +242,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
                 await border.refuse(context, "part must be `chunk` in all messages of an upload but the first")
             chunk = message.chunk
             data = chunk.data
+            self._counters.received_bytes += len(data)
             if upload.stream != stream or upload.is_complete:
                 await self._overtaken(context)
             if chunk.offset != upload.received_bytes:
