@@ -1,4 +1,5 @@
 from hushgrad.v1 import common_pb2 as _common_pb2
+from hushgrad.v1 import terms_pb2 as _terms_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -56,12 +57,36 @@ class JoinResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[_common_pb2.Verdict, _Mapping]] = ..., session: _Optional[int] = ..., participation: _Optional[_Union[Participation, _Mapping]] = ..., ledger: _Optional[_Union[_common_pb2.LedgerPosition, _Mapping]] = ...) -> None: ...
 
 class StartRequest(_message.Message):
-    __slots__ = ("caller", "next_round")
+    __slots__ = ("caller", "next_round", "claim")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     NEXT_ROUND_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     caller: _common_pb2.Caller
     next_round: int
-    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., next_round: _Optional[int] = ...) -> None: ...
+    claim: DeclaredClaim
+    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., next_round: _Optional[int] = ..., claim: _Optional[_Union[DeclaredClaim, _Mapping]] = ...) -> None: ...
+
+class DeclaredClaim(_message.Message):
+    __slots__ = ("epsilon", "delta", "adjacency", "sampler", "unit", "method", "method_version", "planned_rounds", "timing_covered")
+    EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    ADJACENCY_FIELD_NUMBER: _ClassVar[int]
+    SAMPLER_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    METHOD_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PLANNED_ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    TIMING_COVERED_FIELD_NUMBER: _ClassVar[int]
+    epsilon: float
+    delta: float
+    adjacency: str
+    sampler: _terms_pb2.Sampler
+    unit: str
+    method: str
+    method_version: str
+    planned_rounds: int
+    timing_covered: bool
+    def __init__(self, epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., adjacency: _Optional[str] = ..., sampler: _Optional[_Union[_terms_pb2.Sampler, str]] = ..., unit: _Optional[str] = ..., method: _Optional[str] = ..., method_version: _Optional[str] = ..., planned_rounds: _Optional[int] = ..., timing_covered: _Optional[bool] = ...) -> None: ...
 
 class StartResponse(_message.Message):
     __slots__ = ("verdict", "participation")

@@ -69,3 +69,23 @@ class GetStatusResponse(_message.Message):
     uptime_seconds: float
     watchers: int
     def __init__(self, server: _Optional[_Union[_common_pb2.ServerState, _Mapping]] = ..., federation: _Optional[str] = ..., terms_digest: _Optional[bytes] = ..., phase: _Optional[_Union[Phase, str]] = ..., final_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., participants: _Optional[_Iterable[_Union[ParticipantStatus, _Mapping]]] = ..., uptime_seconds: _Optional[float] = ..., watchers: _Optional[int] = ...) -> None: ...
+
+class ReportEvaluationRequest(_message.Message):
+    __slots__ = ("caller", "version", "accuracy", "averaged_accuracy", "examples")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    AVERAGED_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    caller: _common_pb2.Caller
+    version: int
+    accuracy: float
+    averaged_accuracy: float
+    examples: int
+    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., version: _Optional[int] = ..., accuracy: _Optional[float] = ..., averaged_accuracy: _Optional[float] = ..., examples: _Optional[int] = ...) -> None: ...
+
+class ReportEvaluationResponse(_message.Message):
+    __slots__ = ("verdict",)
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    verdict: _common_pb2.Verdict
+    def __init__(self, verdict: _Optional[_Union[_common_pb2.Verdict, _Mapping]] = ...) -> None: ...

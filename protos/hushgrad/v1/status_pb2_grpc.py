@@ -40,6 +40,11 @@ class StatusServiceStub:
                 request_serializer=hushgrad_dot_v1_dot_status__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=hushgrad_dot_v1_dot_status__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.ReportEvaluation = channel.unary_unary(
+                '/hushgrad.v1.StatusService/ReportEvaluation',
+                request_serializer=hushgrad_dot_v1_dot_status__pb2.ReportEvaluationRequest.SerializeToString,
+                response_deserializer=hushgrad_dot_v1_dot_status__pb2.ReportEvaluationResponse.FromString,
+                _registered_method=True)
 
 
 class StatusServiceServicer:
@@ -53,6 +58,15 @@ class StatusServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportEvaluation(self, request, context):
+        """Takes how well a version does on public test data, for whoever watches the federation; nothing is decided by it.
+        For evaluators. Sending the same again is harmless; another score of the same evaluator for the same version
+        replaces the one before. Deadline: 5 seconds; a fault is no reason to stop scoring.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StatusServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -60,6 +74,11 @@ def add_StatusServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=hushgrad_dot_v1_dot_status__pb2.GetStatusRequest.FromString,
                     response_serializer=hushgrad_dot_v1_dot_status__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'ReportEvaluation': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportEvaluation,
+                    request_deserializer=hushgrad_dot_v1_dot_status__pb2.ReportEvaluationRequest.FromString,
+                    response_serializer=hushgrad_dot_v1_dot_status__pb2.ReportEvaluationResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -90,6 +109,33 @@ class StatusService:
             '/hushgrad.v1.StatusService/GetStatus',
             hushgrad_dot_v1_dot_status__pb2.GetStatusRequest.SerializeToString,
             hushgrad_dot_v1_dot_status__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportEvaluation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hushgrad.v1.StatusService/ReportEvaluation',
+            hushgrad_dot_v1_dot_status__pb2.ReportEvaluationRequest.SerializeToString,
+            hushgrad_dot_v1_dot_status__pb2.ReportEvaluationResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -15,6 +15,7 @@ _PARTICIPANT = frozenset[Role](("participant",))
 _RECEIVERS = frozenset[Role](("participant", "watcher", "evaluator"))
 _AUDITORS = frozenset[Role](("participant", "evaluator"))
 _OVERSEERS = frozenset[Role](("participant", "evaluator", "operator"))
+_EVALUATOR = frozenset[Role](("evaluator",))
 _ENROLLING = frozenset[Role](("enrollment",))
 
 ALLOWED: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
@@ -33,6 +34,7 @@ ALLOWED: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
         "/hushgrad.v1.ModelService/GetModel": _RECEIVERS,
         "/hushgrad.v1.ModelService/GetManifest": _AUDITORS,
         "/hushgrad.v1.StatusService/GetStatus": _OVERSEERS,
+        "/hushgrad.v1.StatusService/ReportEvaluation": _EVALUATOR,
         "/hushgrad.v1.EnrollmentService/Enroll": _ENROLLING,
         "/hushgrad.v1.EnrollmentService/Renew": _MEMBERS,
         "/grpc.health.v1.Health/Check": _MEMBERS,
