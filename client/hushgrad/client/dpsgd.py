@@ -15,14 +15,16 @@ Algorithm 4 of van Dijk et al. (arXiv 2102.09030), line by line, is
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-from hushgrad.client import noise, sampling
+from hushgrad.client import fused, noise, sampling
 from hushgrad.client.data import Dataset
 from hushgrad.client.errors import InputError
+from hushgrad.client.models import linear
 from hushgrad.client.models.base import Floats, Model
+from hushgrad.client.models.logistic import Logistic
 from hushgrad.client.stream import RandomStream
 from hushgrad.wire.grid import INT32_MAX
 
@@ -126,12 +128,7 @@ class Draws:
             Shape (d,), each within +-(2^31 - 1): the sum (never a mean over the batch) divided by G and rounded to
             nearest, plus discrete Gaussian noise of scale sigma * C / G.
         """
-        update = np.rint(total * math.ldexp(1.0, -recipe.grid_exponent))
-        # Integers in float64: exact below 2^53, and what is beyond saturates. Five times as fast as in int64.
-        update += self._noise_tables(recipe).draw(stream, self.parameters)
-        np.maximum(update, -INT32_MAX, out=update)
-        np.minimum(update, INT32_MAX, out=update)
-        return update.astype(np.int32)
+        return _released(total, recipe, self._noise_tables(recipe).draw(stream, self.parameters))
 
     def _noise_tables(self, recipe: Recipe) -> noise.GaussianTables:
         tables = self._noise.get(recipe.scale)
@@ -173,6 +170,7 @@ class Trainer(Draws):
         self.dataset: Final = dataset
         self.zeroed = 0
         self._prepared: Final = None if dataset.mapped else dataset.prepare(model)
+        self._l2: Final = model.l2 if isinstance(model, Logistic) and self.parameters <= fused.MAX_PARAMETERS else None
 
     def round(self, parameters: Floats, recipe: Recipe, stream: RandomStream) -> npt.NDArray[np.int32]:
         """Returns one round's update U in grid steps, ready to be sealed: `choose`, clipped sum, `release`.
@@ -188,14 +186,60 @@ class Trainer(Draws):
         """
         if parameters.shape != (self.parameters,):
             raise RecipeError(f"expected {self.parameters} parameters, found shape {parameters.shape}")
-        chosen = self.choose(recipe, stream)
+        if self._l2 is not None and self._prepared is not None and recipe.sampler == "poisson":
+            compiled = fused.kernel()
+            if compiled is not None:
+                return self._fused_round(compiled, parameters, recipe, stream)
+        return self.release(self._clipped_sum(parameters, recipe, self.choose(recipe, stream)), recipe, stream)
+
+    def _clipped_sum(self, parameters: Floats, recipe: Recipe, chosen: npt.NDArray[np.int64]) -> Floats:
         if self._prepared is None:
             rows = self.model.prepare(self.dataset.take(chosen))
         else:
             rows = self._prepared.take(chosen, axis=0)
         total, zeroed = self.model.clipped_sum(parameters, rows, self.dataset.labels.take(chosen), recipe.clip_norm)
         self.zeroed += zeroed
-        return self.release(total, recipe, stream)
+        return total
+
+    def _fused_round(
+        self, compiled: Any, parameters: Floats, recipe: Recipe, stream: RandomStream
+    ) -> npt.NDArray[np.int32]:
+        """The same update from the same bits, in one compiled call where that is certain; see `fused`."""
+        tables, mask, l2 = self._noise_tables(recipe), self._mask_table(recipe), self._l2
+        sampling.check_poisson(recipe.sample_size, recipe.records, self.rows)
+        omega = float(np.linalg.norm(l2 * parameters[:-1])) if l2 else 0.0
+        if not len(mask.thresholds) or not omega <= linear.MAX_PENALTY * recipe.clip_norm:
+            return self.release(self._clipped_sum(parameters, recipe, self.choose(recipe, stream)), recipe, stream)
+        words = stream.uint64("mask", sampling.poisson_words(mask, self.rows))
+        bits = tables.bits(stream, self.parameters)
+        update = np.empty(self.parameters, np.int32)
+        count = compiled(
+            words,
+            mask.thresholds,
+            self._prepared,
+            self.dataset.labels,
+            parameters,
+            recipe.clip_norm,
+            l2,
+            omega,
+            math.ldexp(1.0, -recipe.grid_exponent),
+            *bits,
+            *tables.tables,
+            update,
+        )
+        if count != fused.GAVE_UP:
+            return update
+        chosen = sampling.poisson(stream, mask, self.rows, words)
+        return _released(self._clipped_sum(parameters, recipe, chosen), recipe, tables.look_up(*bits))
+
+
+def _released(total: Floats, recipe: Recipe, drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    update = np.rint(total * math.ldexp(1.0, -recipe.grid_exponent))
+    # Integers in float64: exact below 2^53, and what is beyond saturates. Five times as fast as in int64.
+    update += drawn
+    np.maximum(update, -INT32_MAX, out=update)
+    np.minimum(update, INT32_MAX, out=update)
+    return update.astype(np.int32)
 
 
 def apply(

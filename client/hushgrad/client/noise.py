@@ -122,22 +122,31 @@ class GaussianTables:
         Every draw is within 2e-19, in total variation, of the discrete Gaussian of scale s.
         """
         if count <= _BLOCK:
-            return self._draw_block(stream, count)
+            return self.look_up(*self.bits(stream, count))
         compiled = fast.kernels() if count >= fast.WORTH else None
         noise = np.empty(count, np.int64)
         for start in range(0, count, _BLOCK):
             part = noise[start : start + _BLOCK]
             if compiled is None:
-                part[:] = self._draw_block(stream, len(part))
+                part[:] = self.look_up(*self.bits(stream, len(part)))
                 continue
-            words = stream.uint64("noise", 2 * len(part))
-            cells = stream.uint16("noise", 2 * len(part))
-            compiled.mixture(words, cells, self._threshold, self._pairs, *self._mask, self._offset, part)
+            compiled.mixture(*self.bits(stream, len(part)), *self.tables, part)
         return noise
 
-    def _draw_block(self, stream: RandomStream, count: int) -> npt.NDArray[np.int64]:
-        words = stream.uint64("noise", 2 * count)
-        cells = stream.uint16("noise", 2 * count).astype(np.intp)
+    @staticmethod
+    def bits(stream: RandomStream, count: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16]]:
+        """Returns the random bits of `count` draws, 8192 at most: words and cells, both of shape (2 count,)."""
+        return stream.uint64("noise", 2 * count), stream.uint16("noise", 2 * count)
+
+    @property
+    def tables(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32], np.uint16, np.uint16, int]:
+        """What compiled code needs of the tables, in the order of `fast.Kernels.mixture`."""
+        return self._threshold, self._pairs, *self._mask, self._offset
+
+    def look_up(self, words: npt.NDArray[np.uint64], bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.int64]:
+        """Returns the draws that those bits give, shape (count,)."""
+        count = len(words) // 2
+        cells = bits.astype(np.intp)
         cells[:count] &= self._mask[0]
         cells[count:] &= self._mask[1]
         cells[count:] += self._offset

@@ -60,7 +60,9 @@ def poisson_table(sample_size: int, records: int) -> PoissonTable:
     return PoissonTable(records, sample_size, np.array(thresholds, np.uint64))
 
 
-def poisson(stream: RandomStream, table: PoissonTable, rows: int) -> npt.NDArray[np.int64]:
+def poisson(
+    stream: RandomStream, table: PoissonTable, rows: int, first: npt.NDArray[np.uint64] | None = None
+) -> npt.NDArray[np.int64]:
     """Chooses every row with probability q, independently.
 
     A gap of j unchosen rows before a chosen one has probability c_j - c_{j+1}. One 64-bit word and one search in the
@@ -71,6 +73,7 @@ def poisson(stream: RandomStream, table: PoissonTable, rows: int) -> npt.NDArray
         stream: its mask lane is used.
         table: made for the declared N and s.
         rows: how many rows there are, at most N.
+        first: the first `poisson_words(table, rows)` words of the mask lane, where they were taken already.
 
     Returns:
         The chosen rows, ascending, shape (n,); n = 0 is possible and a valid round.
@@ -88,18 +91,25 @@ def poisson(stream: RandomStream, table: PoissonTable, rows: int) -> npt.NDArray
     length = len(table.thresholds)
     if not length:
         return np.arange(rows, dtype=np.int64)
-    mean = rows * table.sample_size / table.records
-    batch = int(1.2 * mean + 4 * mean**0.5 + rows / length) + 4
+    batch = poisson_words(table, rows)
     chosen: list[npt.NDArray[np.int64]] = []
     end = -1  # the last row that is decided
     while end < rows - 1:
-        gaps = np.searchsorted(table.thresholds, stream.uint64("mask", batch), side="right")
+        words = stream.uint64("mask", batch) if first is None else first
+        first = None
+        gaps = np.searchsorted(table.thresholds, words, side="right")
         decided = np.minimum(gaps + 1, length).cumsum()
         decided += end
         chosen.append(decided[gaps < length])
         end = int(decided[-1])
     result = chosen[0] if len(chosen) == 1 else np.concatenate(chosen)
     return result[: np.searchsorted(result, rows)]
+
+
+def poisson_words(table: PoissonTable, rows: int) -> int:
+    """Returns how many 64-bit words `poisson` takes at a time: enough for a whole round but once in some 10,000."""
+    mean = rows * table.sample_size / table.records
+    return int(1.2 * mean + 4 * mean**0.5 + rows / max(len(table.thresholds), 1)) + 4
 
 
 def fixed(stream: RandomStream, sample_size: int, records: int, rows: int) -> npt.NDArray[np.int64]:
