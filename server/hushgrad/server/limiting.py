@@ -7,7 +7,7 @@ them to their limits.
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import grpc
@@ -111,8 +111,11 @@ class Limiting(grpc.aio.ServerInterceptor):
                 who = name or name_in(request) or context.peer()
                 if not name and (wait := self._limiter.call(who, self._time())):
                     return await self._busy(method, _TOO_FAST, wait, who, context)
-                with self._noting(context):
+                try:
                     return await handler.unary_unary(request, context)
+                except grpc.aio.AbortError:
+                    self._note_malformed(context)
+                    raise
 
         return grpc.stream_unary_rpc_method_handler(call, handler.request_deserializer, handler.response_serializer)
 
@@ -131,12 +134,15 @@ class Limiting(grpc.aio.ServerInterceptor):
                 who = name or name_in(request) or context.peer()
                 if not name and (wait := self._limiter.call(who, self._time())):
                     await self._exhausted(method, _TOO_FAST, wait, who, context)
-                with self._noting(context):
-                    answers = handler.unary_stream(request, context)
+                answers = handler.unary_stream(request, context)
+                try:
                     if hasattr(answers, "__aiter__"):
                         await self._send(answers, place, context)
                     else:
                         await answers
+                except grpc.aio.AbortError:
+                    self._note_malformed(context)
+                    raise
 
         return grpc.stream_stream_rpc_method_handler(stream, handler.request_deserializer, handler.response_serializer)
 
@@ -148,8 +154,11 @@ class Limiting(grpc.aio.ServerInterceptor):
             # Until it says whose it is, an upload is a call like any other.
             with self._limiter.opened(name, "call", self._time()):
                 first = await self._arrival(requests, "call", context)
-            with self._noting(context):
+            try:
                 return await handler.stream_unary(_from(first, requests), context)
+            except grpc.aio.AbortError:
+                self._note_malformed(context)
+                raise
 
         return grpc.stream_unary_rpc_method_handler(upload, handler.request_deserializer, handler.response_serializer)
 
@@ -193,15 +202,9 @@ class Limiting(grpc.aio.ServerInterceptor):
             await context.abort(grpc.StatusCode.UNKNOWN, "a message of the contract was expected, found other bytes")
         raise AssertionError("abort raises")
 
-    @contextlib.contextmanager
-    def _noting(self, context: Context) -> Iterator[None]:
-        """Counts a call whose handler finds its request malformed."""
-        try:
-            yield
-        except grpc.aio.AbortError:
-            if context.code() in _MALFORMED:
-                self._counters.refused[counting.MALFORMED] += 1
-            raise
+    def _note_malformed(self, context: Context) -> None:
+        if context.code() in _MALFORMED:
+            self._counters.refused[counting.MALFORMED] += 1
 
     async def _send(self, answers: Any, place: Place, context: Context) -> None:
         """Passes answers on. A caller who reads too slowly is served at its pace, but keeps no place from others.
