@@ -27,6 +27,7 @@ from hushgrad.server.records import (
     Answer,
     Archive,
     Caller,
+    DeclaredClaim,
     Disposition,
     History,
     ParticipantRecord,
@@ -196,6 +197,11 @@ class Federation:
         """Returns one sentence: what the next version waits for. Empty when the federation has ended."""
         return self._membership.waiting_for()
 
+    @property
+    def holding_up(self) -> tuple[str, ...]:
+        """Names of those whose owed rounds the next version lacks."""
+        return self._membership.holding_up
+
     # Membership
 
     def join(self, caller: Caller, join_id: bytes) -> Outcome:
@@ -214,12 +220,15 @@ class Federation:
             head=participant.head,
         )
 
-    def start(self, caller: Caller, next_round: int, now: float) -> Outcome:
-        """Makes the caller active."""
+    def start(self, caller: Caller, next_round: int, now: float, declared: DeclaredClaim | None = None) -> Outcome:
+        """Makes the caller active, and keeps what it claims, for people to see. None: it says nothing about that."""
         participant = self._called(caller)
         if isinstance(participant, Outcome):
             return participant
         changed = self._membership.start(participant, next_round, now)
+        if declared is not None and declared != participant.declared:
+            participant.declared = declared
+            changed = True
         return self._answered(participant, changed)
 
     def observe(self, caller: Caller, exit_round: int, now: float) -> Outcome:

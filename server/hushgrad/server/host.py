@@ -13,7 +13,7 @@ from hushgrad.server.aggregation import Published
 from hushgrad.server.content import Measures
 from hushgrad.server.counting import Counters
 from hushgrad.server.federation import Federation, Outcome
-from hushgrad.server.records import Answer, Caller, Disposition, Receipt
+from hushgrad.server.records import Answer, Caller, DeclaredClaim, Disposition, Receipt
 from hushgrad.server.store import Store
 from hushgrad.server.watch import Publisher
 
@@ -61,9 +61,9 @@ class Host:
             self._log.info("joined", participant=caller.participant, session=outcome.session)
         return await self._changed(outcome)
 
-    async def start(self, caller: Caller, next_round: int) -> Outcome:
-        """Makes the caller active, durably."""
-        outcome = self.federation.start(caller, next_round, self._loop.time())
+    async def start(self, caller: Caller, next_round: int, declared: DeclaredClaim | None = None) -> Outcome:
+        """Makes the caller active, durably, and keeps what it claims, for people to see."""
+        outcome = self.federation.start(caller, next_round, self._loop.time(), declared)
         if outcome.records and outcome.participation:
             self._log.info("started", participant=caller.participant, entry_round=outcome.participation.entry_round)
         return await self._changed(outcome)

@@ -105,6 +105,11 @@ class Membership:
         )
 
     @property
+    def holding_up(self) -> tuple[str, ...]:
+        """Names of those whose owed rounds the next version lacks."""
+        return tuple(sorted(self._blockers))
+
+    @property
     def unheard(self) -> list[str]:
         """Names of those who have not said yet what they hold since the server was restored."""
         return [name for name, participant in sorted(self.participants.items()) if participant.must_report]

@@ -6,7 +6,7 @@ Knows nothing of the others, of versions, or of time other than as numbers it is
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from hushgrad.server.records import Archive, Disposition, History, ParticipantRecord, Receipt, State
+from hushgrad.server.records import Archive, DeclaredClaim, Disposition, History, ParticipantRecord, Receipt, State
 
 REMEMBERED_JOINS = 16
 """So many join ids are kept: a Join that the network delayed gets its old session again and fences nobody."""
@@ -86,6 +86,7 @@ class Participant:
             the server restarted in between.
         forgotten_sequence: the highest ledger row among the receipts that memory does not hold.
         sequence, head: the highest ledger row seen.
+        declared: the claim that it declared last, for people; None: it declared none.
         started_at, chunk_at: when it last started, and when the last piece of an upload came, in the caller's seconds.
     """
 
@@ -105,6 +106,7 @@ class Participant:
     forgotten_sequence: int = 0
     sequence: int = 0
     head: bytes = b""
+    declared: DeclaredClaim | None = None
     started_at: float = float("-inf")
     chunk_at: float = float("-inf")
     accepted: int = 0
@@ -271,6 +273,7 @@ class Participant:
             suspensions=self.suspensions,
             duplicates=self.duplicates,
             must_report=self.must_report,
+            declared=self.declared,
         )
 
 
@@ -300,6 +303,7 @@ def restore(
         flagged=history.flagged,
         rounds_received=history.rounds_received,
         must_report=record.must_report,
+        declared=record.declared,
     )
     for receipt in receipts:
         participant.remember(receipt)

@@ -103,6 +103,33 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredClaim:
+    """What a participant says that its run promises its records; see DeclaredClaim in membership.proto.
+
+    Shown to people as declared. Nothing is decided by it, and nothing in it was verified.
+
+    Attributes:
+        epsilon, delta: for the whole run.
+        adjacency: "add-remove" or "replace-one".
+        sampler: "poisson" or "fixed".
+        unit: what the compared data sets differ in.
+        method, method_version: how epsilon was computed.
+        planned_rounds: so many rounds the claim covers, >= 1.
+        timing_covered: whether it holds for the times of messages too.
+    """
+
+    epsilon: float
+    delta: float
+    adjacency: str
+    sampler: str
+    unit: str
+    method: str
+    method_version: str
+    planned_rounds: int
+    timing_covered: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ParticipantRecord:
     """What has to survive a crash of one participant, beside its receipts.
 
@@ -113,6 +140,7 @@ class ParticipantRecord:
         duplicates: repeats of updates seen, as of the last checkpoint.
         must_report: the server was restored, and it has not said yet what it holds; no version is made until it has, or
             the wait is over.
+        declared: the claim that it declared last; None: it declared none.
     """
 
     name: str
@@ -123,6 +151,7 @@ class ParticipantRecord:
     suspensions: int
     duplicates: int
     must_report: bool = False
+    declared: DeclaredClaim | None = None
 
 
 Record = Receipt | ParticipantRecord

@@ -1,11 +1,12 @@
 """How the server's values lie in the rows of its database: the statements, and both ways between rows and values."""
 
 import base64
+import dataclasses
 import json
 from typing import Any, Final
 
 from hushgrad.server import layout
-from hushgrad.server.records import Disposition, ParticipantRecord, Receipt, State
+from hushgrad.server.records import DeclaredClaim, Disposition, ParticipantRecord, Receipt, State
 
 _RECEIPT: Final = layout.CHECKED["receipts"]
 
@@ -78,6 +79,8 @@ def opened(receipt: Receipt) -> Receipt:
 
 def participant_to_json(record: ParticipantRecord) -> str:
     """Returns the body of a participant's row."""
+    # Left out when there is none, so that rows of participants that declare nothing are what they always were.
+    declared = {} if record.declared is None else {"declared": dataclasses.asdict(record.declared)}
     return json.dumps(
         {
             "name": record.name,
@@ -88,6 +91,7 @@ def participant_to_json(record: ParticipantRecord) -> str:
             "suspensions": record.suspensions,
             "duplicates": record.duplicates,
             "must_report": record.must_report,
+            **declared,
         }
     )
 
@@ -114,4 +118,5 @@ def participant_from_json(body: str) -> ParticipantRecord:
         suspensions=fields["suspensions"],
         duplicates=fields["duplicates"],
         must_report=fields.get("must_report", False),  # unknown to programs before layout 2
+        declared=DeclaredClaim(**fields["declared"]) if "declared" in fields else None,
     )

@@ -7,10 +7,10 @@ models in `model_service`.
 import asyncio
 
 import grpc
-from hushgrad.server import border
+from hushgrad.server import border, declarations
 from hushgrad.server.border import Context
 from hushgrad.server.host import Host
-from hushgrad.server.records import MAX_REPORTS
+from hushgrad.server.records import MAX_REPORTS, DeclaredClaim
 from hushgrad.server.watch import Publisher
 from hushgrad.v1 import (
     membership_pb2,
@@ -20,6 +20,7 @@ from hushgrad.v1 import (
     terms_pb2,
     terms_pb2_grpc,
 )
+from hushgrad.wire.errors import ContractError
 from hushgrad.wire.terms import Terms
 
 _FATES = {
@@ -97,7 +98,9 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         """Makes the caller active."""
         await self._gate.enter(context)
         caller = await border.read_caller(request.caller, context)
-        outcome = await border.answered(self._host.start(caller, self._clamped(request.next_round)), context)
+        declared = await self._declared(request, context)
+        next_round = self._clamped(request.next_round)
+        outcome = await border.answered(self._host.start(caller, next_round, declared), context)
         return membership_pb2.StartResponse(
             verdict=border.verdict(outcome, self._publisher), participation=border.participation(outcome.participation)
         )
@@ -161,6 +164,14 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
         if fate == "held":
             await border.read_digest(report.digest, f"{path}.digest", context)
         return report.round, fate, report.digest
+
+    async def _declared(self, request: membership_pb2.StartRequest, context: Context) -> DeclaredClaim | None:
+        if not request.HasField("claim"):
+            return None
+        try:
+            return declarations.claim(request.claim)
+        except ContractError as error:
+            await border.refuse(context, str(error))
 
     def _clamped(self, round_: int) -> int:
         return min(round_, self._final_version)
