@@ -98,7 +98,7 @@ def enroll(
     """
     now = time.time() if now is None else now
     bundle = msgspec.structs.replace(bundle, address=server or bundle.address)
-    name = {"participant": "client.toml", "operator": ""}.get(bundle.role, "evaluator.toml")
+    name = {"participant": "client.toml", "operator": "", "observer": ""}.get(bundle.role, "evaluator.toml")
     config_path = folder / name if name else None
     _check_folder(folder, bundle)
     text = ""

@@ -46,7 +46,7 @@ def init(federation: str, hosts: tuple[str, ...], days: float, server_days: floa
 @click.argument("name")
 @click.option(
     "--role",
-    type=click.Choice(["participant", "watcher", "evaluator", "operator", "server"]),
+    type=click.Choice(["participant", "watcher", "evaluator", "operator", "observer", "server"]),
     required=True,
     help="What the certificate is for.",
 )

@@ -24,7 +24,7 @@ def command() -> None:
 @click.option("--server", required=True, metavar="HOST:PORT", help="Where the member finds the server.")
 @click.option(
     "--role",
-    type=click.Choice(["participant", "watcher", "evaluator", "operator"]),
+    type=click.Choice(["participant", "watcher", "evaluator", "operator", "observer"]),
     default="participant",
     show_default=True,
 )
@@ -81,6 +81,6 @@ def new(
     text = (
         f"wrote {made['bundle']} for {role} {name}, good once until {made['expires']}{replaced}\n"
         f"hand it over secretly; its reader says: hushgrad-client enroll {Path(made['bundle']).name}"
-        + (" --data FILE" if role != "operator" else "")
+        + (" --data FILE" if role not in ("operator", "observer") else "")
     )
     click.echo(json.dumps(made, indent=2) if as_json else text)

@@ -120,7 +120,7 @@ def _configuration(identity: Identity, server: str, terms_digest: bytes, templat
     host, _, port = server.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InputError(f"--server must be host:port with a port from 1 to 65535, found {server!r}")
-    if identity.role == "operator":
+    if identity.role in ("operator", "observer"):
         return ""
     is_participant = identity.role == "participant"
     path = template or beside / ("client.toml" if is_participant else "evaluator.toml")

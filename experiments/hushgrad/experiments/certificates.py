@@ -21,7 +21,7 @@ DAY = 86_400.0
 MEMBER_DAYS = tokens.MEMBER_SECONDS / DAY
 SERVER_DAYS = 365.0
 
-Kind = Literal["participant", "watcher", "evaluator", "operator", "server"]
+Kind = Literal["participant", "watcher", "evaluator", "operator", "observer", "server"]
 
 
 def init(

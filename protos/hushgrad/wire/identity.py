@@ -6,7 +6,7 @@ from typing import Final, Literal, get_args
 from hushgrad.wire import names
 from hushgrad.wire.errors import ContractError
 
-Role = Literal["participant", "watcher", "evaluator", "operator", "enrollment"]
+Role = Literal["participant", "watcher", "evaluator", "operator", "observer", "enrollment"]
 """What a certificate is for. `enrollment`: it lies in a bundle and is good for getting one of the others, once."""
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
@@ -20,7 +20,7 @@ class Identity:
     Attributes:
         federation: name of the federation, as in its terms.
         role: what it may do.
-        name: the participant's name, or a watcher's, evaluator's or operator's.
+        name: the participant's name, or a watcher's, evaluator's, operator's or observer's.
     """
 
     federation: str

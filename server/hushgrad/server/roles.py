@@ -14,7 +14,7 @@ _MEMBERS = _EVERYBODY - {"enrollment"}
 _PARTICIPANT = frozenset[Role](("participant",))
 _RECEIVERS = frozenset[Role](("participant", "watcher", "evaluator"))
 _AUDITORS = frozenset[Role](("participant", "evaluator"))
-_OVERSEERS = frozenset[Role](("participant", "evaluator", "operator"))
+_OVERSEERS = frozenset[Role](("participant", "evaluator", "operator", "observer"))
 _EVALUATOR = frozenset[Role](("evaluator",))
 _ENROLLING = frozenset[Role](("enrollment",))
 
