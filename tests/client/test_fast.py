@@ -37,6 +37,22 @@ def test_compiled_noise_has_the_same_bits(monkeypatch, scale, count):
 
 
 @needs_numba
+@pytest.mark.parametrize("count", [fast.WORTH, 44_426])
+def test_compiled_releases_have_the_same_bits(monkeypatch, count):
+    """Totals to 2^33 grid steps, so that some saturate, and exact halves, which go to the even neighbour."""
+    tables = noise.GaussianTables(68_812.8)
+    total = np.random.default_rng(3).normal(scale=2.0**14, size=count)
+    total[:1000] = (np.arange(1000) + 0.5) * 2.0**-16
+    total[1000:1004] = 2.0**17, -(2.0**17), np.inf, -np.inf
+    compiled = tables.released(RandomStream(KEY), total, 2.0**16)
+    monkeypatch.setattr(fast, "kernels", lambda: None)
+    plain = tables.released(RandomStream(KEY), total, 2.0**16)
+    np.testing.assert_array_equal(compiled, plain)
+    assert compiled.dtype == plain.dtype == np.int32
+    assert {compiled.min(), compiled.max()} == {-(2**31 - 1), 2**31 - 1}
+
+
+@needs_numba
 def test_compiled_code_is_kept_out_where_somebody_says_so(monkeypatch, fresh):
     monkeypatch.setenv("HUSHGRAD_FAST", "0")
     assert fast.kernels() is None

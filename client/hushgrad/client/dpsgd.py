@@ -26,7 +26,6 @@ from hushgrad.client.models import linear
 from hushgrad.client.models.base import Floats, Model
 from hushgrad.client.models.logistic import Logistic
 from hushgrad.client.stream import RandomStream
-from hushgrad.wire.grid import INT32_MAX
 
 _MAX_TABLES: Final = 64
 
@@ -128,7 +127,7 @@ class Draws:
             Shape (d,), each within +-(2^31 - 1): the sum (never a mean over the batch) divided by G and rounded to
             nearest, plus discrete Gaussian noise of scale sigma * C / G.
         """
-        return _released(total, recipe, self._noise_tables(recipe).draw(stream, self.parameters))
+        return self._noise_tables(recipe).released(stream, total, math.ldexp(1.0, -recipe.grid_exponent))
 
     def _noise_tables(self, recipe: Recipe) -> noise.GaussianTables:
         tables = self._noise.get(recipe.scale)
@@ -212,7 +211,7 @@ class Trainer(Draws):
             return self.release(self._clipped_sum(parameters, recipe, self.choose(recipe, stream)), recipe, stream)
         words = stream.uint64("mask", sampling.poisson_words(mask, self.rows))
         bits = tables.bits(stream, self.parameters)
-        update = np.empty(self.parameters, np.int32)
+        update, per_step = np.empty(self.parameters, np.int32), math.ldexp(1.0, -recipe.grid_exponent)
         count = compiled(
             words,
             mask.thresholds,
@@ -222,7 +221,7 @@ class Trainer(Draws):
             recipe.clip_norm,
             l2,
             omega,
-            math.ldexp(1.0, -recipe.grid_exponent),
+            per_step,
             *bits,
             *tables.tables,
             update,
@@ -230,16 +229,7 @@ class Trainer(Draws):
         if count != fused.GAVE_UP:
             return update
         chosen = sampling.poisson(stream, mask, self.rows, words)
-        return _released(self._clipped_sum(parameters, recipe, chosen), recipe, tables.look_up(*bits))
-
-
-def _released(total: Floats, recipe: Recipe, drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    update = np.rint(total * math.ldexp(1.0, -recipe.grid_exponent))
-    # Integers in float64: exact below 2^53, and what is beyond saturates. Five times as fast as in int64.
-    update += drawn
-    np.maximum(update, -INT32_MAX, out=update)
-    np.minimum(update, INT32_MAX, out=update)
-    return update.astype(np.int32)
+        return noise.saturated(self._clipped_sum(parameters, recipe, chosen) * per_step, tables.look_up(*bits))
 
 
 def apply(

@@ -24,9 +24,12 @@ class Kernels(NamedTuple):
         mixture: from words, uint64, and cells, uint16, both of shape (2 n,), the tables of two distributions behind
             each other (thresholds, uint64; pairs of own and other value, int32), both cell masks and the second
             table's offset: the n sums of one draw each, into int64, shape (n,).
+        release: the same from the bits, a total, float64, shape (n,), and what it is multiplied by to be in grid steps:
+            those steps to nearest plus the draws, saturated, into int32, shape (n,).
     """
 
     mixture: Callable[..., None]
+    release: Callable[..., None]
 
 
 def available() -> bool:
@@ -43,10 +46,14 @@ def kernels() -> Kernels | None:
         import numba
     except Exception:  # a numba that does not fit this numpy is as good as none
         return None
-    compiled: Any = numba.njit(_mixture, nogil=True)
-    signature = np.zeros(2, np.uint64), np.zeros(2, np.uint16), np.zeros(2, np.uint64), np.zeros(4, np.int32)
-    compiled(*signature, np.uint16(0), np.uint16(0), 1, np.zeros(1, np.int64))
-    return Kernels(mixture=compiled)
+    mixture: Any = numba.njit(_mixture, nogil=True)
+    release: Any = numba.njit(_release_with(mixture), nogil=True)
+    # Tried once, in the types of a round, so that whatever does not work fails here and a round never waits.
+    bits = np.frombuffer(bytes(16), "<u8"), np.frombuffer(bytes(4), "<u2")
+    tables = np.zeros(2, np.uint64), np.zeros(4, np.int32), np.uint16(0), np.uint16(0), 1
+    mixture(*bits, *tables, np.zeros(1, np.int64))
+    release(*bits, *tables, np.zeros(1), 1.0, np.zeros(1, np.int32))
+    return Kernels(mixture=mixture, release=release)
 
 
 def _mixture(
@@ -66,3 +73,25 @@ def _mixture(
         out[i] = np.int64(pairs[2 * first + (words[i] >= threshold[first])]) + np.int64(
             pairs[2 * second + (words[n + i] >= threshold[second])]
         )
+
+
+def _release_with(mixture: Any) -> Any:
+    def release(
+        words: npt.NDArray[np.uint64],
+        cells: npt.NDArray[np.uint16],
+        threshold: npt.NDArray[np.uint64],
+        pairs: npt.NDArray[np.int32],
+        first_mask: np.uint16,
+        second_mask: np.uint16,
+        offset: int,
+        total: npt.NDArray[np.float64],
+        per_step: float,
+        out: npt.NDArray[np.int32],
+    ) -> None:
+        drawn = np.empty(len(out), np.int64)
+        mixture(words, cells, threshold, pairs, first_mask, second_mask, offset, drawn)
+        for i in range(len(out)):
+            value = np.rint(total[i] * per_step) + np.float64(drawn[i])
+            out[i] = np.int32(min(max(value, -2147483647.0), 2147483647.0))
+
+    return release
