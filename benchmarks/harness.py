@@ -6,8 +6,9 @@ each other, and the ratio is the median of the ratios of the pairs.
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 Action = Callable[[], object]
 
@@ -36,9 +37,55 @@ class Row:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the row as it stands in bench.json, numbers with four significant digits."""
-        return {
-            key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in asdict(self).items()
-        }
+        return _rounded(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One figure that is judged as it is.
+
+    Attributes:
+        name: what was measured, in words.
+        value: what was found.
+        unit: of the value.
+        bar: the largest or the smallest value that holds.
+        sense: which of the two it is.
+    """
+
+    name: str
+    value: float
+    unit: str
+    bar: float
+    sense: Literal["at most", "at least"] = "at most"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the value is on the right side of the bar."""
+        return self.value <= self.bar if self.sense == "at most" else self.value >= self.bar
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the figure as it stands in bench.json, numbers with four significant digits."""
+        return _rounded(asdict(self)) | {"holds": self.holds}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a measurement gave beside what is judged: a row of a table of its own.
+
+    Attributes:
+        name: what was measured, in words.
+        values: by name, with the unit in the name; texts say under what conditions.
+    """
+
+    name: str
+    values: Mapping[str, float | int | str]
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the record as it stands in bench.json, numbers with four significant digits."""
+        return {"name": self.name} | _rounded(self.values)
+
+
+Figure = Row | Bound | Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +155,13 @@ def pairs(ours: Callable[[], float], yardstick: Callable[[], float], *, repeats:
     return Pairs(tuple(a for a, _ in found), tuple(b for _, b in found))
 
 
-def measure(name: str, figures: Callable[[], Iterator[Row] | Iterator[Row | Unmeasured]]) -> Iterator[Row | Unmeasured]:
+def measure(name: str, figures: Callable[[], Iterable[Figure | Unmeasured]]) -> Iterator[Figure | Unmeasured]:
     """Runs a group of figures; whatever goes wrong becomes a row that says so."""
     try:
         yield from figures()
     except Exception as error:
         yield Unmeasured(name, f"{type(error).__name__}: {error}")
+
+
+def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""Starts and stops server processes on this machine and waits until they serve."""
+"""Starts and stops server processes on this machine, waits until they serve, and reads what they used."""
 
 import socket
 import subprocess
@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
+import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-SCRIPTS = Path(sys.executable).parent
+PYTHON = Path(sys.executable)
+SCRIPTS = PYTHON.parent
 START_SECONDS = 30.0
 
 
@@ -44,14 +46,9 @@ def wait_until_serving(address: str, process: subprocess.Popen[bytes], log: Path
     Raises:
         RuntimeError: if the process ends or takes too long; the text holds the end of its log.
     """
+    wait_until_listening(address, process, log)
     deadline = time.monotonic() + START_SECONDS
-    host, _, port = address.rpartition(":")
     while time.monotonic() < deadline and process.poll() is None:
-        try:
-            socket.create_connection((host, int(port)), timeout=1).close()
-        except OSError:
-            time.sleep(0.003)
-            continue
         with grpc.insecure_channel(address) as channel:
             check = health_pb2_grpc.HealthStub(channel).Check
             try:
@@ -60,4 +57,59 @@ def wait_until_serving(address: str, process: subprocess.Popen[bytes], log: Path
                 continue
             if answer.status == health_pb2.HealthCheckResponse.SERVING:
                 return
-    raise RuntimeError(f"the server at {address} does not serve: {log.read_text(errors='replace')[-500:]}")
+    raise _does_not("serve", address, log)
+
+
+def wait_until_listening(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Returns as soon as somebody takes connections there.
+
+    Raises:
+        RuntimeError: as `wait_until_serving`.
+    """
+    deadline = time.monotonic() + START_SECONDS
+    host, _, port = address.rpartition(":")
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            socket.create_connection((host, int(port)), timeout=1).close()
+        except OSError:
+            time.sleep(0.003)
+            continue
+        return
+    raise _does_not("listen", address, log)
+
+
+def _does_not(what: str, address: str, log: Path) -> RuntimeError:
+    return RuntimeError(f"the server at {address} does not {what}: {log.read_text(errors='replace')[-500:]}")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Returns the CPU time of a process so far, by the scheduler's clock where the kernel tells it.
+
+    Threads that have ended are missing in the finer clock; the coarser one, in ticks of 10 ms, knows them.
+    """
+    process = psutil.Process(pid)
+    coarse = sum(process.cpu_times()[:2])
+    try:
+        fine = sum(
+            int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
+        ) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return coarse
+    return fine if abs(fine - coarse) < 0.02 + 0.05 * coarse else coarse
+
+
+def resident_bytes(pid: int) -> int:
+    """Returns what a process holds in memory now."""
+    return int(psutil.Process(pid).memory_info().rss)
+
+
+def peak_bytes(pid: int) -> int:
+    """Returns the most that a process has held in memory; where the kernel does not tell, what it holds now."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return resident_bytes(pid)
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return resident_bytes(pid)
