@@ -97,7 +97,8 @@ stubs: $(DEV_READY) ## Make the Python stubs of protos/hushgrad/v1 anew
 	@$(BIN)/python protos/generate.py
 
 bench: $(DEV_READY) ## Measure, print a table, write bench.json
-	@$(BIN)/python -m benchmarks --output bench.json $(ARGS)
+	@# With the kernels that numpy's own library chooses for this processor, whatever the machine prescribes elsewhere.
+	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m benchmarks --output bench.json $(ARGS)
 
 test-heavy: .heavy-env/.ready ## Test what needs PyTorch and JAX, and run the loops of examples/loops
 	@.heavy-env/bin/python -m pytest -q -m heavy -n 2 tests/heavy $(ARGS)
