@@ -225,3 +225,14 @@ def test_training_without_a_server_learns():
         parameters = dpsgd.apply(parameters, update, step_numerator=256, step_exponent=13, grid_exponent=-16)
     predicted = trainer.model.predict(parameters, features).argmax(axis=1)
     assert (predicted == labels).mean() > 0.9
+
+
+def test_a_clip_norm_that_the_model_cannot_use_is_refused_before_the_first_round():
+    """Models in float32 take 2^-40 to 2^40; a recipe beyond is refused when it is prepared, so nothing was spent."""
+    generator = np.random.default_rng(2)
+    dataset = data.dataset(generator.normal(size=(20, 6)), generator.integers(0, 2, 20), class_names=["0", "1"])
+    trainer = Trainer(models.make("mlp", features=6, classes=2, hidden=[3], activation="tanh"), dataset)
+    recipe = Recipe("poisson", 20, 5, 2.0**41, 2.0, 26)
+    with pytest.raises(models.ModelError, match=r"clip_norm must be 2\^-40 to 2\^40"):
+        trainer.prepare(recipe)
+    trainer.prepare(Recipe("poisson", 20, 5, 2.0**40, 2.0, 25))

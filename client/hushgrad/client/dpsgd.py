@@ -171,6 +171,17 @@ class Trainer(Draws):
         self._prepared: Final = None if dataset.mapped else dataset.prepare(model)
         self._l2: Final = model.l2 if isinstance(model, Logistic) and self.parameters <= fused.MAX_PARAMETERS else None
 
+    def prepare(self, recipe: Recipe) -> None:
+        """Also asks the model, with a batch of no records, whether it can clip as the recipe says.
+
+        Raises:
+            ModelError: if it cannot.
+            ScaleError, SamplingError: as `Draws.prepare`.
+        """
+        super().prepare(recipe)
+        nobody = np.zeros(0, np.int64)
+        self._clipped_sum(np.zeros(self.parameters), recipe, nobody)
+
     def round(self, parameters: Floats, recipe: Recipe, stream: RandomStream) -> npt.NDArray[np.int32]:
         """Returns one round's update U in grid steps, ready to be sealed: `choose`, clipped sum, `release`.
 
