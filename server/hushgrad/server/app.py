@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from hushgrad.server import aggregation, backup, initialize, wal
+from hushgrad.server import aggregation, backup, initialize, overview, wal
 from hushgrad.server import config as config_module
 from hushgrad.server import database as database_module
 from hushgrad.server.aggregation import Published
@@ -42,6 +42,7 @@ from hushgrad.wire import terms as wire_terms
 
 if TYPE_CHECKING:
     from hushgrad.server.tls import Door
+    from hushgrad.server.web.listener import Listener
 
 CHANNEL_OPTIONS: Final = (
     # Without it a second server would silently share the port.
@@ -169,6 +170,7 @@ class _Server:
         loop = asyncio.get_running_loop()
         terms_bytes = self._database.terms_bytes()
         terms, terms_digest = wire_terms.from_bytes(terms_bytes), wire_terms.digest(terms_bytes)
+        self._started_at, self._terms_digest = loop.time(), terms_digest
         self._open_door(terms)
         snapshot = self._database.snapshot(terms)
         first_start = self._note_first_start()
@@ -254,6 +256,7 @@ class _Server:
     async def _serve_on(self, server: grpc.aio.Server) -> None:
         address = self._bind(server)
         admin_server = await self._serve_admin()
+        page = self._make_page()
         loop = asyncio.get_running_loop()
         for signal_ in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_, self._stop.set)
@@ -261,6 +264,8 @@ class _Server:
         await server.start()
         await self._tell_health(health_pb2.HealthCheckResponse.SERVING)
         self._log.info("listening", address=address)
+        if page is not None:
+            page.start()
         stop = asyncio.create_task(self._stop.wait())
         end = asyncio.create_task(self._linger())
         beside = [asyncio.create_task(self._follow_backups())]
@@ -270,8 +275,42 @@ class _Server:
         for task in (stop, end, *beside):
             task.cancel()
         await self._drain(server)
+        if page is not None:
+            await page.stop()
         if admin_server is not None:
             await admin_server.stop(0)
+
+    def _make_page(self) -> "Listener | None":
+        if not self._config.web_listen:
+            return None
+        try:
+            from hushgrad.server.web.listener import Listener  # a server without a page starts without it
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"web_listen needs {error.name}, which is not installed: pip install 'hushgrad[web]'"
+            ) from None
+
+        return Listener(
+            self._config,
+            federation=self._host.federation.terms.federation,
+            take=self._picture,
+            open_database=lambda: Database.open(self._folder, read_only=True),
+            metrics=None,
+            log=self._log,
+        )
+
+    def _picture(self) -> overview.Overview:
+        now = asyncio.get_running_loop().time()
+        facts = overview.Facts(
+            now=now,
+            wall_seconds=time.time(),
+            started_at=self._started_at,
+            published_at=self._host.published_at,
+            server_epoch=self._publisher.state.server_epoch,
+            watchers=self._publisher.watchers,
+            waiting_jobs=self._store.waiting,
+        )
+        return overview.take(self._host.federation, self._terms_digest, self._counters, facts)
 
     async def _serve_admin(self) -> grpc.aio.Server | None:
         if not self._config.admin_listen:

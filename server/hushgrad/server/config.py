@@ -44,6 +44,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         drain_seconds: how long calls in progress may take when the server stops.
         linger_seconds: after the end, how long to stay for those who have not fetched the last model; 0 for ever.
         admin_listen: host:port on loopback for health, status and reflection; empty: off.
+        web_listen: host:port of the page, live events and metrics, for people and for Prometheus; empty: off. Needs the
+            extra `web`. On loopback whoever is at the machine may look; elsewhere it takes [tls], and the
+            certificate of an operator or observer.
         improbable_updates: what becomes of an update that the declared mechanism cannot have produced: "refuse", for
             ever, or "accept-and-flag". It is no part of the terms: honest participants never meet it, it asks nothing
             of clients, and whatever is decided of an update stays decided when it changes.
@@ -63,6 +66,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain_seconds: float = 5.0
     linger_seconds: float = 30.0
     admin_listen: str = ""
+    web_listen: str = ""
     improbable_updates: Policy = "refuse"
     limits: LimitsConfig = LimitsConfig()
     tls: TlsConfig | None = None
@@ -103,6 +107,14 @@ def _check(config: ServerConfig, path: Path) -> None:
             f"{config.listen}; make certificates with `hushgrad certs init`, or write "
             "insecure_plaintext_to_anyone = true"
         )
+    if config.web_listen:
+        web_host, _ = split_address(config.web_listen)
+        if config.tls is None and not config.insecure_plaintext_to_anyone and not is_loopback(web_host):
+            raise InputError(
+                f"configuration {path}: without [tls], web_listen must be an address on loopback such as "
+                f"127.0.0.1:7480, found {config.web_listen}; reach it from elsewhere through ssh, or make certificates "
+                "with `hushgrad certs init`"
+            )
     if config.tls is not None and config.insecure_plaintext_to_anyone:
         raise InputError(f"configuration {path}: [tls] and insecure_plaintext_to_anyone exclude each other")
     if not 0 <= config.restore_wait_seconds < float("inf"):

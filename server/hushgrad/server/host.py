@@ -46,6 +46,11 @@ class Host:
         if federation.has_ended:
             self.ended.set()
 
+    @property
+    def published_at(self) -> float:
+        """When the newest version was published, or this server started, in the loop's seconds."""
+        return self._published_at
+
     def begin(self) -> None:
         """Does what may be due at once, after a restart for example."""
         self._publisher.set_watermark(self.federation.watermark())

@@ -43,6 +43,9 @@ ALLOWED: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
 )
 """Full name of a call, and the roles that may make it."""
 
+LOOKERS: Final = frozenset[Role](("operator", "observer"))
+"""Who may look at the page and at metrics where `web_listen` is not on loopback."""
+
 FOR_THE_TERMS_PARTICIPANTS: Final = frozenset(
     method
     for method in ALLOWED

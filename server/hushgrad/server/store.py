@@ -64,6 +64,11 @@ class Store:
             return self.barrier()
         return self.do(lambda database: database.write(records))
 
+    @property
+    def waiting(self) -> int:
+        """How many jobs are queued and not begun."""
+        return self._queue.qsize()
+
     def barrier(self) -> asyncio.Future[None]:
         """Waits until everything queued before is durable."""
         return self._put(None)

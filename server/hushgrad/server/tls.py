@@ -92,6 +92,11 @@ class Rotation:
         self._guard = threading.Lock()
         self._taken = self._seen = _read(config)
 
+    @property
+    def expires_at(self) -> float:
+        """When the certificate in force expires, seconds since 1970. May be asked on any thread."""
+        return certificates.load(self._taken.certificate).not_valid_after_utc.timestamp()
+
     def credentials(self) -> grpc.ServerCredentials:
         """Returns credentials that demand a certificate from every client."""
         return grpc.dynamic_ssl_server_credentials(
@@ -112,6 +117,15 @@ class Rotation:
                 return None
             self._taken = found
             return found.configuration()
+
+
+def check(config: TlsConfig) -> None:
+    """Refuses files that cannot be used now.
+
+    Raises:
+        InputError: says which, and why.
+    """
+    _read(config)
 
 
 def _read(config: TlsConfig) -> _Material:

@@ -1,0 +1,48 @@
+"""A curve that never grows: new points come at its end, and old ones are thinned.
+
+Knows nothing of what the points mean.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+Point = tuple[float | None, ...]
+"""Columns of one point; the first one ascends."""
+
+MOST_POINTS: Final = 800
+
+
+class Series:
+    """Points in order, at most `most` of them.
+
+    Invariant: the first column ascends, and the newest point is always there.
+    """
+
+    def __init__(self, most: int = MOST_POINTS) -> None:
+        self._most = most
+        self._points: list[Point] = []
+        self._edition = 0
+
+    @property
+    def last(self) -> float:
+        """The first column of the newest point; -1 when there is none."""
+        return self._points[-1][0] or 0.0 if self._points else -1.0
+
+    def extend(self, points: Iterable[Point]) -> None:
+        """Adds points; those that are not beyond the newest one are left out."""
+        for point in points:
+            if (point[0] or 0.0) > self.last:
+                self._points.append(point)
+        while len(self._points) > self._most:
+            # Every second one from the end, so that the newest stays.
+            self._points = self._points[::-2][::-1]
+            self._edition += 1
+
+    def since(self, edition: int, count: int) -> tuple[int, int, list[Point]]:
+        """Returns what a reader lacks who holds the first `count` points of an edition.
+
+        Returns:
+            The edition now, how many of the reader's points to keep, and what comes after those.
+        """
+        kept = min(count, len(self._points)) if edition == self._edition else 0
+        return self._edition, kept, self._points[kept:]
