@@ -131,7 +131,7 @@ def test_a_run_from_init_to_export(ready: World) -> None:
     status = ready.good("status")
     (run,) = status["runs"]
     assert (run["rounds_committed"], run["rounds_spent"], run["next_round"]) == (6, 6, 6)
-    assert run["odometer"]["epsilon"] == run["claim"]["epsilon"]
+    assert run["odometer"]["epsilon_so_far"] == run["claim"]["epsilon"]
     assert "not a guarantee" in run["odometer"]["label"]
     assert status["left"]["epsilon"] == pytest.approx(1.0 - run["claim"]["epsilon"])
     assert run["waiting_for"].startswith("nothing: every committed round")

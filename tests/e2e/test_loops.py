@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import hushgrad.client
 import numpy as np
 import pytest
 from hushgrad.accountant import check
-from hushgrad.client import ledger, report
+from hushgrad.client import ledger, overview, report, standing
 from hushgrad.client.loop import LoopSession
 from hushgrad.wire import header
 
@@ -125,7 +126,7 @@ def test_loops_and_a_built_in_model_learn_together(tmp_path: Path, monkeypatch: 
         for row in updates:
             marked = bool(header.unpack(row.body).flags & header.FLAG_CLIPPING_DECLARED)
             assert marked == (declared == "declared by caller")
-        (run,) = report.status(snapshot)["runs"]
+        (run,) = overview.status(standing.read(tmp_path / name / "state", check=True), now=time.time())["runs"]
         assert run["clipping"] == declared
         assert run["claim"]["epsilon"] <= 50.0
         exported = json.loads(json.dumps(report.export(snapshot)))

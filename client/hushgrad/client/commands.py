@@ -3,6 +3,7 @@
 import json
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -13,7 +14,19 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
-from hushgrad.client import commitment, connection, data, ledger, models, preparing, registry, report, store
+from hushgrad.client import (
+    commitment,
+    connection,
+    data,
+    ledger,
+    models,
+    overview,
+    preparing,
+    registry,
+    report,
+    standing,
+    store,
+)
 from hushgrad.client.config import OWN_LOOP, ClientConfig, EvaluatorConfig, ModelConfig
 from hushgrad.client.data import Dataset
 from hushgrad.client.errors import ClientError, InputError
@@ -162,12 +175,12 @@ def dry_run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]
 
 
 def status(config: ClientConfig) -> dict[str, Any]:
-    """Says how the ledger stands; works while a client runs.
+    """Checks the ledger's chain and says how it stands; works while a client runs.
 
     Raises:
-        LedgerError: if there is no ledger to read.
+        LedgerError: if there is no ledger to read, or a row of it does not fit.
     """
-    return report.status(ledger.read(Path(config.state)))
+    return overview.status(standing.read(Path(config.state), check=True), now=time.time())
 
 
 def ledger_init(config: ClientConfig, *, accept_new_budget: bool, fingerprint: str | None = None) -> dict[str, Any]:

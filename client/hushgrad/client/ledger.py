@@ -9,13 +9,14 @@ import hashlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from hushgrad.client import outbox, rows, store
+from hushgrad.client import outbox, pace, rows, store
 from hushgrad.client.errors import ClientError, LedgerError, PayloadUnreadableError
 from hushgrad.client.outbox import Entry, Mark, SealedUpdate
 from hushgrad.client.rows import Committed, Init, Kind, Row
@@ -156,18 +157,22 @@ class Ledger:
     Args:
         folder: the state folder; its lock is held until `close`.
         failpoint: for crash tests.
+        clock: seconds since 1970, for the note of when updates were sealed.
 
     Raises:
         LedgerError: if the folder is in use, or there is no sound ledger in it.
     """
 
-    def __init__(self, folder: Path, *, failpoint: Failpoint = _no_failpoint) -> None:
+    def __init__(
+        self, folder: Path, *, failpoint: Failpoint = _no_failpoint, clock: Callable[[], float] = time.time
+    ) -> None:
         if not folder.is_dir():
             raise LedgerError(
                 f"there is no state folder {folder}; run `hushgrad-client ledger init` to make it with a new ledger"
             )
         self.folder = folder
         self._failpoint = failpoint
+        self._clock = clock
         self._guard = threading.RLock()
         self._broken: str | None = None
         store.check_file(folder)  # before the lock: a refusal leaves no lock file behind
@@ -356,6 +361,7 @@ class Ledger:
             self._failpoint("after commit")
             self._heads.append(row.head)
             self._spent.setdefault(terms_digest, set()).add(round_)
+            pace.note(self.folder, pace.Seal(row.sequence, self._clock()))
             return entry
 
     def skip(self, terms_digest: bytes, round_: int) -> None:

@@ -1,15 +1,14 @@
-"""What a ledger says to people and programs: the table, the status, and the export that anybody can re-check.
+"""What a ledger says row by row: the table, and the export that anybody can re-check. How it stands is in `overview`.
 
 Everything here is computed from a snapshot; nothing in it depends on the data beyond what the ledger recorded.
 """
 
-from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
-from hushgrad.client import commitment
 from hushgrad.client.ledger import Snapshot
-from hushgrad.client.rows import Committed, Group, Row
+from hushgrad.client.outbox import Entry
+from hushgrad.client.rows import Committed, Row
 from hushgrad.wire import header
 
 EXPORT_FORMAT = 1
@@ -45,7 +44,7 @@ def table(snapshot: Snapshot) -> list[dict[str, Any]]:
                 "federation": row.terms_digest.hex()[:12] if row.terms_digest else "",
                 "round": row.round,
                 "digest": row.digest.hex()[:16],
-                "outbox": _fate(entry.state, entry.reason, entry.included_in) if entry and row.kind == "update" else "",
+                "outbox": fate(entry) if row.kind == "update" else "",
             }
         )
     return lines
@@ -69,87 +68,6 @@ def export(snapshot: Snapshot) -> dict[str, Any]:
         "runs": [_run(run) for run in runs.values()],
         "rows": [_row(row, runs) for row in snapshot.rows],
     }
-
-
-def status(snapshot: Snapshot) -> dict[str, Any]:
-    """Returns how a ledger stands: per run what was committed and what has happened, and what is left for life."""
-    init = snapshot.init
-    budget = commitment.budget(init, snapshot.runs)
-    left_epsilon, left_delta = budget.left()
-    return {
-        "participant": init.participant,
-        "ledger_id": init.ledger_id,
-        "fingerprint": init.fingerprint,
-        "accepted_new_budget": init.accepted_new_budget,
-        "ledger_rows": len(snapshot.rows),
-        "lifetime": {"epsilon": init.lifetime_epsilon, "delta": init.lifetime_delta},
-        "left": {"epsilon": left_epsilon, "delta": left_delta},
-        "runs": [_run_status(snapshot, run) for run in snapshot.runs],
-    }
-
-
-def odometer(committed: Committed, spent: list[int]) -> dict[str, Any]:
-    """Returns what the rounds so far have cost. A reading, not a promise: the promise is the committed claim."""
-    from hushgrad import accountant
-    from hushgrad.accountant import claims
-
-    counts: Counter[Group] = Counter()
-    for round_ in spent:
-        group = committed.group(round_)
-        if group is not None:
-            counts[group] += 1
-    groups = [
-        accountant.RoundGroup(group.sampling_probability, group.charged_noise_multiplier, rounds)
-        for group, rounds in counts.items()
-    ]
-    reading = accountant.from_schedule(
-        groups,
-        sampling=committed.sampler,  # type: ignore[arg-type]
-        adjacency=committed.adjacency,  # type: ignore[arg-type]
-        delta=committed.delta,
-        delta_charged=claims.MAX_CHARGED_SHARE * committed.delta,  # what samplers and tables may take at most
-    )
-    # The claim holds for every beginning of its schedule, so no reading need be larger.
-    epsilon = min(reading.epsilon, committed.epsilon)
-    return {
-        "label": "odometer reading of the executed rounds, not a guarantee",
-        "rounds": len(spent),
-        "epsilon": epsilon,
-        "delta": committed.delta,
-    }
-
-
-def _run_status(snapshot: Snapshot, run: Committed) -> dict[str, Any]:
-    mine = [row for row in snapshot.rows if row.terms_digest == run.terms_digest]
-    sealed = [row.round for row in mine if row.kind == "update" and row.round is not None]
-    entries = [entry for digest, entry in snapshot.entries if digest == run.terms_digest]
-    return {
-        "federation": run.federation,
-        "terms_digest": run.terms_digest.hex(),
-        "rounds_committed": run.rounds,
-        "rounds_spent": len(sealed),
-        "rounds_skipped": sum(row.kind == "skipped" for row in mine),
-        "rounds_void": sum(row.kind == "void" for row in mine),
-        "next_round": max((row.round for row in mine if row.round is not None), default=-1) + 1,
-        "claim": dict(run.claim),
-        **notes(run),
-        "odometer": odometer(run, sealed),
-        "updates_unanswered": sum(entry.state == "sealed" for entry in entries),
-        "updates_accepted": sum(entry.state == "accepted" for entry in entries),
-        "updates_refused": sum(entry.state == "final" and entry.reason != "VOID" for entry in entries),
-        "updates_held": sum(entry.held for entry in entries),
-        "waiting_for": _waiting_for(run, mine, [entry.round for entry in entries if entry.state == "sealed"]),
-    }
-
-
-def _waiting_for(run: Committed, mine: list[Row], unanswered: list[int]) -> str:
-    """Returns one sentence: what the next thing here waits for, as far as the ledger knows."""
-    if unanswered:
-        return f"round {min(unanswered)} is sealed and waits for the server's answer"
-    next_round = max((row.round for row in mine if row.round is not None), default=-1) + 1
-    if next_round >= run.rounds:
-        return "nothing: every committed round has been spent, skipped or made void, and every update was answered"
-    return f"everything sealed was answered; round {next_round} waits for a version that permits it"
 
 
 def _run(run: Committed) -> dict[str, Any]:
@@ -196,7 +114,10 @@ def _row(row: Row, runs: dict[bytes, Committed]) -> dict[str, Any]:
     }
 
 
-def _fate(state: str, reason: str, included_in: int) -> str:
-    if state == "accepted":
-        return f"accepted, in version {included_in}"
-    return f"final: {reason}" if state == "final" else "waiting"
+def fate(entry: Entry | None) -> str:
+    """Returns in a few words what became of a sealed update."""
+    if entry is None:
+        return ""
+    if entry.state == "accepted":
+        return f"accepted, in version {entry.included_in}"
+    return f"final: {entry.reason}" if entry.state == "final" else "waiting"

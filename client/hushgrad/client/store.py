@@ -70,6 +70,9 @@ _SCHEMA = (
     f"CREATE TRIGGER rows_never_go BEFORE DELETE ON ledger BEGIN {_REFUSE.format('are never deleted')}; END",
 )
 
+MAX_SEQUENCE = 2**63 - 1
+"""The largest number that SQLite gives to a row."""
+
 _ROW_COLUMNS = "sequence, kind, terms_digest, round, body, digest, head"
 _ENTRY_COLUMNS = "sequence, terms_digest, round, state, reason, included_in, server_epoch, held"
 """What an entry's checksum covers; its payload is covered by the digest in the ledger."""
@@ -181,7 +184,7 @@ def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
         LedgerError: if it is missing, empty, something else, damaged, or of a newer layout.
     """
     path = check_file(folder)
-    mode = "ro" if read_only else "rw"
+    mode = ("ro&immutable=1" if _rests_unwritable(folder) else "ro") if read_only else "rw"
     try:
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode={mode}",
@@ -219,6 +222,16 @@ def connect(folder: Path, *, read_only: bool) -> sqlite3.Connection:
             f"{path} cannot be read as a ledger ({said(error)}); name the right state folder, or restore it"
         ) from None
     return connection
+
+
+def _rests_unwritable(folder: Path) -> bool:
+    """Says whether a ledger lies where we may write nothing, and nobody has it open.
+
+    SQLite reads a file in WAL mode only beside a file that it shares with writers, and would make one. Where it cannot,
+    a ledger that nobody writes to is read as one that cannot change.
+    """
+    beside = [folder / f"{LEDGER_NAME}{suffix}" for suffix in ("-wal", "-shm")]
+    return not os.access(folder, os.W_OK) and not any(path.exists() for path in beside)
 
 
 def check_outbox(connection: sqlite3.Connection) -> None:
@@ -302,10 +315,58 @@ def identity(connection: sqlite3.Connection) -> tuple[bytes, bytes]:
     return found[0], found[1]
 
 
-def rows(connection: sqlite3.Connection) -> Iterator[Row]:
-    """Yields all rows by sequence number."""
-    for values in connection.execute(f"SELECT {_ROW_COLUMNS} FROM ledger ORDER BY sequence"):
+def rows(connection: sqlite3.Connection, first: int = 1, last: int = MAX_SEQUENCE) -> Iterator[Row]:
+    """Yields all rows by sequence number, or those from `first` to `last`."""
+    # A row below number 1 is never written; it must be seen where it was forged.
+    lowest = -MAX_SEQUENCE if first == 1 else first
+    for values in connection.execute(
+        f"SELECT {_ROW_COLUMNS} FROM ledger WHERE sequence BETWEEN ? AND ? ORDER BY sequence", (lowest, last)
+    ):
         yield Row(*values)
+
+
+def commit_rows(connection: sqlite3.Connection) -> Iterator[Row]:
+    """Yields the rows that commit a schedule, oldest first."""
+    for values in connection.execute(f"SELECT {_ROW_COLUMNS} FROM ledger WHERE kind = 'commit' ORDER BY sequence"):
+        yield Row(*values)
+
+
+def newest(connection: sqlite3.Connection) -> tuple[int, bytes]:
+    """Returns number and head of the newest row; (0, b"") if there is none."""
+    found = connection.execute("SELECT sequence, head FROM ledger ORDER BY sequence DESC LIMIT 1").fetchone()
+    return (0, b"") if found is None else (found[0], found[1])
+
+
+def sealed_rounds(connection: sqlite3.Connection, terms_digest: bytes) -> tuple[int, ...]:
+    """Returns the rounds of a federation's updates, in the order in which they were sealed."""
+    query = "SELECT round FROM ledger WHERE terms_digest = ? AND kind = 'update' ORDER BY sequence"
+    return tuple(round_ for (round_,) in connection.execute(query, (terms_digest,)))
+
+
+def last_updates(connection: sqlite3.Connection, terms_digest: bytes, number: int) -> frozenset[int]:
+    """Returns the numbers of the rows of a federation's last updates."""
+    query = "SELECT sequence FROM ledger WHERE terms_digest = ? AND kind = 'update' ORDER BY sequence DESC LIMIT ?"
+    return frozenset(sequence for (sequence,) in connection.execute(query, (terms_digest, number)))
+
+
+def noted_rounds(connection: sqlite3.Connection, terms_digest: bytes) -> dict[str, tuple[int, int]]:
+    """Returns, for "skipped" and "void" where a federation has such rows, their number and the largest round."""
+    query = (
+        "SELECT kind, count(*), max(round) FROM ledger WHERE terms_digest = ? AND kind IN ('skipped', 'void') "
+        "GROUP BY kind"
+    )
+    return {kind: (count, largest) for kind, count, largest in connection.execute(query, (terms_digest,))}
+
+
+def outbox_tally(connection: sqlite3.Connection, terms_digest: bytes) -> list[tuple[str, str, bool, int, int]]:
+    """Returns (state, reason, held, how many, lowest round) for each kind of a federation's outbox entries."""
+    query = (
+        "SELECT state, reason, held, count(*), min(round) FROM outbox WHERE terms_digest = ? "
+        "GROUP BY state, reason, held"
+    )
+    return [
+        (state, reason, bool(held), *more) for state, reason, held, *more in connection.execute(query, (terms_digest,))
+    ]
 
 
 def body(connection: sqlite3.Connection, sequence: int) -> bytes:
@@ -326,6 +387,16 @@ def entries(connection: sqlite3.Connection, terms_digest: bytes | None = None) -
             f"{_GET_ENTRIES} WHERE ?1 IS NULL OR o.terms_digest = ?1 ORDER BY o.sequence", (terms_digest,)
         )
     ]
+
+
+def entries_of_rows(connection: sqlite3.Connection, first: int, last: int) -> dict[int, Entry]:
+    """Returns the outbox entries of the ledger rows `first` to `last`, by number of the row.
+
+    Raises:
+        LedgerError: if one of them is damaged.
+    """
+    query = f"{_GET_ENTRIES} WHERE o.sequence BETWEEN ? AND ?"
+    return {found[0]: _entry(found) for found in connection.execute(query, (first, last))}
 
 
 def entry(connection: sqlite3.Connection, terms_digest: bytes, round_: int) -> tuple[int, Entry] | None:

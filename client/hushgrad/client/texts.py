@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hushgrad.client import figures
+
 if TYPE_CHECKING:
     from hushgrad.client.config import ClientConfig
 
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
 def claim(values: Mapping[str, Any]) -> str:
     """Returns a claim in one line; its parts only ever appear together."""
     return (
-        f"({values['epsilon']:g}, {values['delta']:g})-DP per {values['unit']}, {values['adjacency']}, "
+        f"({figures.up(values['epsilon'])}, {values['delta']!r})-DP per {values['unit']}, {values['adjacency']}, "
         f"{values['sampling']} sampling, {values['method'].upper()} {values['method_version']}"
     )
 
@@ -26,8 +28,8 @@ def dry_run(answer: Mapping[str, Any]) -> str:
         f"rounds             {answer['rounds']}",
         f"rounds affordable  {answer['rounds_affordable']}",
         f"claim at the end   {claim(answer['claim'])}; {_notes(answer)}",
-        f"left for life      epsilon {answer['left']['epsilon']:g} at delta {answer['left']['delta']:g}"
-        + ("; this run is committed already" if answer["committed"] else ""),
+        f"left for life      epsilon {figures.down(answer['left']['epsilon'])} at delta "
+        f"{figures.down(answer['left']['delta'])}" + ("; this run is committed already" if answer["committed"] else ""),
         "fits; nothing was drawn or written"
         if answer["fits"]
         else "does not fit: raise noise_multiplier or epsilon; nothing was drawn or written",
@@ -82,35 +84,89 @@ def after_enrolling(answer: Mapping[str, Any], *, has_ledger: bool) -> str:
 
 
 def status(answer: Mapping[str, Any]) -> str:
-    """Returns the answer of `status`."""
+    """Returns the answer of `status`. What was promised or spent is rounded up, what is left is rounded down."""
+    lifetime, committed, left = answer["lifetime"], answer["committed"], answer["left"]
+    fitting = answer["runs_like_the_last_that_fit"]
+    more = "" if fitting is None else f"; {figures.count(fitting, 'more run')} like the newest would fit"
+    second = " (had another ledger before: second budget)" if answer["accepted_new_budget"] else ""
+    chain = "the chain holds" if answer["chain"]["checked"] else "not checked"
+    whole = f"epsilon {lifetime['epsilon']!r} at delta {lifetime['delta']!r}"
+    gone = f"epsilon {figures.up(committed['epsilon'])} at delta {figures.up(committed['delta'])}"
+    rest = f"epsilon {figures.down(left['epsilon'])} at delta {figures.down(left['delta'])}"
     lines = [
         f"participant   {answer['participant']}",
-        f"data          {answer['fingerprint'][:16]}..."
-        + (" (had another ledger before: second budget)" if answer["accepted_new_budget"] else ""),
-        f"lifetime      epsilon {answer['lifetime']['epsilon']:g} at delta {answer['lifetime']['delta']:g}",
-        f"left          epsilon {answer['left']['epsilon']:g} at delta {answer['left']['delta']:g}",
+        f"data          {answer['fingerprint'][:16]}...{second}",
+        f"ledger        {figures.count(answer['chain']['rows'], 'row')}, {chain}",
+        f"client        {PROCESS[answer['process']]}",
+        f"lifetime      {whole}: what all runs may cost together",
+        f"committed     {gone}: promised, and gone from the lifetime",
+        f"left          {rest}: for later runs{more}",
     ]
     if not answer["runs"]:
         lines.append("no run committed yet")
     for run in answer["runs"]:
-        reading = run["odometer"]
-        rounds = (
-            f"{run['rounds_spent']} of {run['rounds_committed']} spent, {run['rounds_skipped']} skipped, "
-            f"{run['rounds_void']} void"
-        )
-        outbox = (
-            f"{run['updates_unanswered']} waiting for an answer, {run['updates_accepted']} accepted, "
-            f"{run['updates_refused']} refused, {run['updates_held']} still held"
-        )
-        lines += [
-            f"run           {run['federation']} (terms {run['terms_digest'][:16]}...)",
-            f"  claim       {claim(run['claim'])}; {_notes(run)}",
-            f"  rounds      {rounds}",
-            f"  so far      epsilon {reading['epsilon']:g} at delta {reading['delta']:g} ({reading['label']})",
-            f"  outbox      {outbox}",
-            f"  waits for   {run['waiting_for']}",
-        ]
+        lines += _run_status(run)
+    lines += ["not covered by any claim of this ledger:", *(f"  - {line}" for line in answer["not_covered"])]
     return "\n".join(lines)
+
+
+PROCESS = {
+    "running": "a process is running on this ledger",
+    "not seen": "no process is seen on this ledger from here",
+    "unknown": "whether a process runs cannot be seen from here",
+}
+
+
+def _run_status(run: Mapping[str, Any]) -> list[str]:
+    rounds = (
+        f"{run['rounds_spent']:,} of {run['rounds_committed']:,} spent, {run['rounds_skipped']:,} skipped, "
+        f"{run['rounds_void']:,} void, {run['rounds_left']:,} to come"
+    )
+    outbox = (
+        f"{run['updates_unanswered']:,} waiting for an answer, {run['updates_accepted']:,} accepted, "
+        f"{run['updates_refused']:,} refused, {run['updates_held']:,} still held"
+    )
+    lines = [
+        f"run           {run['federation']} (terms {run['terms_digest'][:16]}...)",
+        f"  claim       {claim(run['claim'])}; {_notes(run)}",
+        f"  rounds      {rounds}",
+        f"  so far      {_reading(run['odometer'])} ({run['odometer']['label']})",
+    ]
+    if run["last_updates"] is not None:
+        lines.append(f"  last {run['last_updates']['updates']:<6} {last_updates(run['last_updates'])}")
+    lines += [
+        f"  outbox      {outbox}",
+        f"  next        {run['next']}",
+        f"  pace        {pace(run['pace'])}",
+    ]
+    return lines
+
+
+def last_updates(last: Mapping[str, Any]) -> str:
+    """Returns what the last updates of a run changed, in one line that says what kind of number it is."""
+    before, after = figures.up(last["epsilon_before"]), figures.up(last["epsilon_after"])
+    return (
+        f"the reading rose by at most {figures.up(last['rise'])}, from {before} to {after}; these updates alone: "
+        f"{_reading(last['alone'])}"
+    )
+
+
+def pace(found: Mapping[str, Any] | None) -> str:
+    """Returns how fast updates come and when the budget of the run ends, or that it is not known."""
+    if found is None:
+        return "not known: this ledger has not noted when two updates were sealed"
+    steps = "one update" if found["updates"] == 1 else f"{found['updates']} updates"
+    text = f"{steps} in {figures.span(found['seconds'])}, the last one {figures.span(found['seconds_since_last'])} ago"
+    if found["seconds_to_end"] is None:
+        return f"{text}; the committed rounds are over"
+    end = f"the committed rounds last for about {figures.span(found['seconds_to_end'])}"
+    if found["quiet"]:
+        return f"{text}; nothing was sealed since. Once it goes on at that pace, {end}"
+    return f"{text}; at this pace {end}, until {found['ends_at'] or 'a day centuries away'}"
+
+
+def _reading(reading: Mapping[str, Any]) -> str:
+    return f"epsilon {figures.up(reading['epsilon_so_far'])} at delta {figures.up(reading['delta'])}"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
