@@ -66,6 +66,14 @@ def noted_version(folder: StateFolder) -> int:
         raise StoreError(f"{folder.root / NOTE_NAME} cannot be read: {error}; make a new backup") from error
 
 
+def noted_seconds(folder: StateFolder) -> float:
+    """Returns when the last verified backup was made, seconds since 1970; 0 when nothing readable says so."""
+    try:
+        return float(json.loads((folder.root / NOTE_NAME).read_text())["unix_seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+
+
 def backup(folder: StateFolder, target: Path) -> Backup:
     """Copies a state, whether or not its server runs, verifies the copy, and notes it beside the state.
 

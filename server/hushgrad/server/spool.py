@@ -49,6 +49,11 @@ class Spool:
         self._keep_seconds = keep_seconds
         self._uploads: dict[tuple[str, bytes], Upload] = {}
 
+    @property
+    def bytes_on_disk(self) -> int:
+        """How many bytes have arrived of all uploads that are known. May be asked on any thread."""
+        return sum(upload.received_bytes for upload in list(self._uploads.values()))
+
     def find(self, participant: str, digest: bytes) -> Upload | None:
         """Returns an upload; None when it is not known."""
         return self._uploads.get((participant, digest))
