@@ -211,7 +211,7 @@ class _Server:
         )
         limits = self._config.limits
         limiter = Limiter(limits)
-        spool = Spool(
+        self._spool = spool = Spool(
             self._folder.spool,
             limits.spool_uploads * 4 * terms.parameters,
             of_each=limits.spool_uploads_of_each,
@@ -284,18 +284,30 @@ class _Server:
         if not self._config.web_listen:
             return None
         try:
-            from hushgrad.server.web.listener import Listener  # a server without a page starts without it
+            from hushgrad.server import metrics  # a server without a page starts without them
+            from hushgrad.server.web.listener import Listener
         except ModuleNotFoundError as error:
             raise InputError(
                 f"web_listen needs {error.name}, which is not installed: pip install 'hushgrad[web]'"
             ) from None
 
+        terms = self._host.federation.terms
+        surroundings = metrics.Surroundings(
+            straggler_timeout_seconds=terms.straggler_timeout_seconds,
+            participants_allowed=terms.largest_number_of_participants,
+            state=self._folder.root,
+            database=self._folder.database,
+            is_serving=lambda: self._gate.is_open and self._failure is None,
+            spool_bytes=lambda: self._spool.bytes_on_disk,
+            certificate_expiry=lambda: None if self._door is None else self._door.rotation.expires_at,
+            backup_seconds=lambda: backup.noted_seconds(self._folder) if self._config.backups else None,
+        )
         return Listener(
             self._config,
-            federation=self._host.federation.terms.federation,
+            federation=terms.federation,
             take=self._picture,
             open_database=lambda: Database.open(self._folder, read_only=True),
-            metrics=None,
+            metrics=metrics.Metrics(self._counters, surroundings).render,
             log=self._log,
         )
 

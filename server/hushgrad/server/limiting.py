@@ -30,7 +30,7 @@ _MOST_PAUSED: Final = 256
 _TRY_AGAIN_SECONDS: Final = 0.5
 _ARRIVAL_SECONDS: Final = 0.5
 _TOO_FAST: Final = "calls come too fast"
-_MALFORMED: Final = tuple(code.value[0] for code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNKNOWN))
+_MALFORMED: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNKNOWN)
 
 
 def certified_name(context: Context) -> str | None:

@@ -68,12 +68,12 @@ class Metrics:
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
 
-    def render(self, overview: Overview) -> tuple[str, str]:
+    def render(self, overview: Overview) -> tuple[bytes, str]:
         """Returns the text of one scrape, and its content type."""
         registry = CollectorRegistry()
         registry.register(_Families(overview, self._counters, self._surroundings))
         text = exposition.generate_latest(registry) + exposition.generate_latest(self._process)
-        return text.decode(), exposition.CONTENT_TYPE_PLAIN_0_0_4
+        return text, exposition.CONTENT_TYPE_PLAIN_0_0_4
 
 
 class _Families(Collector):
