@@ -69,10 +69,10 @@ class ParticipantPicture:
     Attributes:
         state: "observing", "active", "suspended" or "left".
         holds_up: whether the next version waits for an update of it.
-        round: one more than the largest round with an update, that is, the round it works on now; 0 before the first.
-        staleness: how many versions behind `round` the newest version is, at least 0: what the paper calls staleness,
-            if it holds that version.
-        behind: how many rounds behind whoever is furthest ahead among the active.
+        round: the newest round with an update; None before the first.
+        staleness: how many versions the newest version is behind that round, at least 0. The model that the round began
+            with was at least as stale.
+        behind: how many rounds it is behind whoever is furthest ahead among the active.
         seconds_since_update: since its last accepted update; None: none since this server started.
         next_owed_round, entry_round, exit_round, suspensions: as in the status.
         accepted, duplicates, invalid, without_update, lost, flagged: numbers of rounds, as in the status.
@@ -83,7 +83,7 @@ class ParticipantPicture:
     name: str
     state: str
     holds_up: bool
-    round: int
+    round: int | None
     staleness: int
     behind: int
     seconds_since_update: float | None
@@ -226,8 +226,8 @@ def _participant(
         name=one.name,
         state=one.state.name.lower(),
         holds_up=holds_up,
-        round=one.rounds_received,
-        staleness=max(0, one.rounds_received - newest) if one.state is State.ACTIVE else 0,
+        round=one.rounds_received - 1 if one.rounds_received else None,
+        staleness=max(0, one.rounds_received - 1 - newest),
         behind=max(0, furthest - one.rounds_received) if one.state is State.ACTIVE else 0,
         seconds_since_update=None if updated_at is None else max(0.0, now - updated_at),
         next_owed_round=one.next_owed_round,
