@@ -116,6 +116,8 @@ class ClientConfig(_Section, frozen=True):
         state: folder of ledger and outbox, relative to the file; or --state, or HUSHGRAD_STATE.
         terms_digest: pins the federation, with the digest that `hushgrad-server init` printed.
         connect_timeout_seconds: how long the first contact may take; later outages are waited for without limit.
+        declare_claim: whether the server is told the claim that this run commits, to be shown as declared. It follows
+            from configuration and terms alone; whoever knows the terms can compute [privacy] records from it.
         round_seconds: this client begins a round at most once in so many seconds, a public pace; 0: as fast as it can.
         tls: certificates; without them the server must be on this machine.
         insecure_plaintext_to_anyone: speak without TLS to a server on another machine: whoever is on the way may answer
@@ -131,6 +133,7 @@ class ClientConfig(_Section, frozen=True):
     terms_digest: str | None = None
     connect_timeout_seconds: float = 60.0
     round_seconds: float = 0.0
+    declare_claim: bool = True
     tls: TlsConfig | None = None
     insecure_plaintext_to_anyone: bool = False
 
@@ -144,6 +147,8 @@ class EvaluatorConfig(_Section, frozen=True):
         server: host:port; or --server, or HUSHGRAD_SERVER.
         name: of the watcher.
         output: .csv file of the curve, relative to the file.
+        report: whether the server is told the accuracy of each version, to be shown to whoever looks at the federation.
+            Only for test sets that are public.
         connect_timeout_seconds: how long the first contact may take.
         tls: certificates; without them the server must be on this machine.
         insecure_plaintext_to_anyone: speak without TLS to a server on another machine: whoever is on the way may answer
@@ -155,6 +160,7 @@ class EvaluatorConfig(_Section, frozen=True):
     server: str = ""
     name: str = "evaluator"
     output: str = "curve.csv"
+    report: bool = True
     connect_timeout_seconds: float = 60.0
     tls: TlsConfig | None = None
     insecure_plaintext_to_anyone: bool = False

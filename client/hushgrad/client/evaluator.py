@@ -1,4 +1,4 @@
-"""A watcher that scores every new version on a public test set and writes the curve. It never joins."""
+"""A watcher that scores every new version on a public test set: into a file, and for the server. It never joins."""
 
 import csv
 import queue
@@ -16,7 +16,7 @@ from hushgrad.client.data import Dataset
 from hushgrad.client.errors import InputError
 from hushgrad.client.models.base import Model
 from hushgrad.client.retry import Outage
-from hushgrad.client.transport import FaultError, Transport
+from hushgrad.client.transport import FaultError, RetryableError, Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ class Evaluator:
         dataset: public test records.
         output: the CSV file; an existing one is replaced.
         final_version: the last version there will be; nothing is waited for after it.
+        report: whether the server is told each accuracy. What it does not take is in the file all the same.
         clock: seconds that never run backwards.
     """
 
@@ -58,6 +59,7 @@ class Evaluator:
         dataset: Dataset,
         output: Path,
         final_version: int,
+        report: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._transport = transport
@@ -66,6 +68,7 @@ class Evaluator:
         self._rows = dataset.prepare(model)
         self._output = output
         self._final_version = final_version
+        self._reports = report
         self._clock = clock
         self._since = clock()
         self._log = structlog.get_logger()
@@ -94,6 +97,7 @@ class Evaluator:
                         log_loss=last.log_loss,
                         accuracy_averaged=last.accuracy_averaged,
                     )
+                    self._report(last)
         finally:
             watch.stop()
             self._transport.close()
@@ -139,6 +143,26 @@ class Evaluator:
             accuracy_averaged=averaged,
             seconds=round(self._clock() - self._since, 3),
         )
+
+    def _report(self, score: Score) -> None:
+        """Tells the server. A server that cannot take it now hears the next one; one that never will is left alone."""
+        if not self._reports:
+            return
+        try:
+            verdict = self._transport.report_evaluation(
+                score.version,
+                accuracy=score.accuracy,
+                averaged_accuracy=score.accuracy_averaged,
+                examples=len(self._dataset.labels),
+            )
+        except RetryableError as error:
+            self._log.warning("score_not_reported", version=score.version, why=str(error))
+        except FaultError as error:
+            self._reports = False
+            self._log.warning("scores_not_taken", why=str(error))
+        else:
+            if verdict.answer != "ACCEPTED":
+                self._log.warning("score_not_reported", version=score.version, why=verdict.answer)
 
     def _predict(self, model: bytes) -> np.ndarray:
         return self._model.predict(np.frombuffer(model, "<f4").astype(np.float64), self._rows)

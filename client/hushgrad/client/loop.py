@@ -197,6 +197,7 @@ def connect(
         recipe = preparing.recipes(draws, terms, loaded)
         flags = header.FLAG_CLIPPING_DECLARED if clipping == "caller" else 0
         committed = preparing.commit(book, terms, digest, loaded, arithmetic, flags=flags)
+        preparing.declare(transport, committed, loaded)
         desk = rounds.Desk(
             draws,
             recipe,

@@ -92,6 +92,14 @@ def recipes(draws: "dpsgd.Draws", terms: Terms, config: ClientConfig) -> "Callab
     return recipe
 
 
+def declare(transport: Transport, committed: Committed, config: ClientConfig) -> None:
+    """Lets the server be told what this run promises, unless the configuration says no."""
+    if config.declare_claim:
+        transport.declare(
+            committed.claim, planned_rounds=committed.rounds, timing_covered=committed.timing == "covered"
+        )
+
+
 def commit(
     book: Ledger, terms: Terms, digest: bytes, config: ClientConfig, arithmetic: Arithmetic, *, flags: int = 0
 ) -> Committed:

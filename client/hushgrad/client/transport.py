@@ -9,7 +9,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -27,11 +27,14 @@ from hushgrad.v1 import (
     membership_pb2_grpc,
     models_pb2,
     models_pb2_grpc,
+    status_pb2,
+    status_pb2_grpc,
     terms_pb2,
     terms_pb2_grpc,
     updates_pb2,
     updates_pb2_grpc,
 )
+from hushgrad.wire import header
 from hushgrad.wire import terms as wire_terms
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ _NO_PROXY = ("grpc.enable_http_proxy", 0)
 
 CALL_SECONDS = 10.0
 SUBMIT_SECONDS = 30.0
+REPORT_SECONDS = 5.0
 _TRANSFER_SECONDS = 3600.0
 _FIRST_HEARTBEAT_SECONDS = 10.0
 _MISSED_HEARTBEATS = 3
@@ -176,6 +180,7 @@ class Transport:
         self._max_unary_bytes = wire_terms.MAX_UNARY_BYTES
         self._max_chunk_bytes = wire_terms.MIN_CHUNK_BYTES
         self._guard = threading.Lock()
+        self._claim: membership_pb2.DeclaredClaim | None = None
         self._closing = threading.Event()
         self._waits = 0
         self._looked_at = -math.inf
@@ -196,6 +201,7 @@ class Transport:
         self._updates = updates_pb2_grpc.UpdateServiceStub(channel)
         self._models = models_pb2_grpc.ModelServiceStub(channel)
         self._enrollment = enrollment_pb2_grpc.EnrollmentServiceStub(channel)
+        self._status = status_pb2_grpc.StatusServiceStub(channel)
 
     def close(self) -> None:
         """Ends all calls and waits under way."""
@@ -268,9 +274,43 @@ class Transport:
             response.ledger.head,
         )
 
+    def declare(self, claim: Mapping[str, Any], *, planned_rounds: int, timing_covered: bool) -> None:
+        """Lets `start` tell the server what this run promises its records, for people to see.
+
+        Args:
+            claim: as `accountant.Claim.to_dict` gives it: from configuration and terms alone, never from records.
+            planned_rounds: how many rounds it covers.
+            timing_covered: whether updates leave on a public clock.
+        """
+        self._claim = membership_pb2.DeclaredClaim(
+            epsilon=claim["epsilon"],
+            delta=claim["delta"],
+            adjacency=claim["adjacency"],
+            sampler=header.SAMPLER_VALUES[claim["sampling"]],
+            unit=claim["unit"],
+            method=claim["method"],
+            method_version=claim["method_version"],
+            planned_rounds=planned_rounds,
+            timing_covered=timing_covered,
+        )
+
+    def report_evaluation(
+        self, version: int, *, accuracy: float, averaged_accuracy: float | None, examples: int
+    ) -> Verdict:
+        """Reports how well a version does on public test data; shares are 0 to 1."""
+        request = status_pb2.ReportEvaluationRequest(
+            caller=self._caller(session=0),
+            version=version,
+            accuracy=accuracy,
+            averaged_accuracy=averaged_accuracy,
+            examples=examples,
+        )
+        with self._faults():
+            return _verdict(self._status.ReportEvaluation(request, timeout=REPORT_SECONDS).verdict)
+
     def start(self, next_round: int) -> tuple[Verdict, Participation]:
         """Becomes active."""
-        request = membership_pb2.StartRequest(caller=self._caller(), next_round=next_round)
+        request = membership_pb2.StartRequest(caller=self._caller(), next_round=next_round, claim=self._claim)
         return self._member(self._membership.Start, request)
 
     def leave(self, exit_round: int) -> tuple[Verdict, Participation]:
