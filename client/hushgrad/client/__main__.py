@@ -28,8 +28,9 @@ def _options(default_config: str | None) -> Callable[[Callable[..., Any]], Calla
                 missing = (error.name or "").partition(".")[0]
                 if missing in ("", "hushgrad"):
                     raise
+                extras = "client,web" if missing in ("starlette", "uvicorn") else "client"
                 click.echo(
-                    f"hushgrad-client: this needs the package {missing}: pip install 'hushgrad[client]'", err=True
+                    f"hushgrad-client: this needs the package {missing}: pip install 'hushgrad[{extras}]'", err=True
                 )
                 sys.exit(1)
             except OSError as error:
@@ -110,6 +111,25 @@ def status(config: Path, as_json: bool, **overrides: str | None) -> None:
 
     answer = commands.status(configuration.load_client(config, overrides))
     click.echo(commands.dumps(answer) if as_json else texts.status(answer))
+
+
+@main.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Where; 0 takes a free one.")
+@_options("client.toml")
+def page(config: Path, port: int, as_json: bool, **overrides: str | None) -> None:
+    """Serves a page that shows the ledger to whoever has its address, on this machine, until it is stopped.
+
+    Reads and changes nothing; a client may be running. --json prints the address as JSON.
+    """
+    import json
+
+    from hushgrad.client import commands
+    from hushgrad.client import config as configuration
+
+    def announce(url: str) -> None:
+        click.echo(json.dumps({"url": url}) if as_json else f"{url}\nwhoever has this address can read the ledger here")
+
+    commands.page(configuration.load_client(config, overrides), port=port, announce=announce)
 
 
 @main.command()

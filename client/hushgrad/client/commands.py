@@ -74,6 +74,7 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
                 commitment.check_federation(digest, book.runs(), transport.address)
             make_update = _trainer(terms, config, model, dataset)
             committed = preparing.commit(book, terms, digest, config, model)
+            preparing.declare(transport, committed, config)
             worker = runner.Runner(
                 transport=transport,
                 ledger=book,
@@ -183,6 +184,19 @@ def status(config: ClientConfig) -> dict[str, Any]:
     return overview.status(standing.read(Path(config.state), check=True), now=time.time())
 
 
+def page(config: ClientConfig, *, port: int, announce: Callable[[str], None]) -> None:
+    """Serves a page that shows the ledger, on loopback, until SIGTERM or SIGINT; works while a client runs.
+
+    Raises:
+        InputError: if there is no ledger, or the port cannot be used.
+    """
+    from hushgrad.client.page import listener  # the web framework; the other verbs do without
+
+    store.check_file(Path(config.state))
+    with _signals() as stopping:
+        listener.serve(Path(config.state), port, announce=announce, stopping=stopping.event)
+
+
 def ledger_init(config: ClientConfig, *, accept_new_budget: bool, fingerprint: str | None = None) -> dict[str, Any]:
     """Makes a new ledger for the configured data, or for data with another fingerprint. The only way to get one.
 
@@ -265,6 +279,7 @@ def evaluate(config: EvaluatorConfig) -> dict[str, Any] | None:
             dataset=dataset,
             output=Path(config.output),
             final_version=terms.final_version,
+            report=config.report,
         )
         stopping.call(evaluator.stop)
         last = evaluator.run()

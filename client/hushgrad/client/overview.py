@@ -4,6 +4,7 @@ Values in, values out: from how a ledger stands and the time of day to plain val
 accountant's. None is smaller than the truth, and what is left is never larger.
 """
 
+import functools
 import itertools
 from bisect import bisect_right
 from collections import Counter
@@ -65,22 +66,27 @@ def reading(committed: Committed, rounds: Sequence[int]) -> dict[str, Any]:
     """
     firsts = list(itertools.accumulate((group.rounds for group in committed.schedule), initial=0))
     counts = Counter(bisect_right(firsts, round_) - 1 for round_ in rounds if 0 <= round_ < committed.rounds)
-    groups = [
-        accountant.RoundGroup(group.sampling_probability, group.charged_noise_multiplier, counts[at])
+    charged = tuple(
+        (group.sampling_probability, group.charged_noise_multiplier, counts[at])
         for at, group in enumerate(committed.schedule)
         if counts[at]
-    ]
+    )
     try:
-        found = accountant.from_schedule(
-            groups,
-            sampling=committed.sampler,  # type: ignore[arg-type]
-            adjacency=committed.adjacency,  # type: ignore[arg-type]
-            delta=committed.delta,
-            delta_charged=claims.MAX_CHARGED_SHARE * committed.delta,  # what samplers and tables may take at most
-        ).epsilon
+        found = _epsilon(charged, committed.sampler, committed.adjacency, committed.delta)
     except AccountantError:
         found = committed.epsilon
     return odometer.Reading(len(rounds), min(found, committed.epsilon), committed.delta).to_dict()
+
+
+@functools.lru_cache(maxsize=256)
+def _epsilon(charged: tuple[tuple[float, float, int], ...], sampler: str, adjacency: str, delta: float) -> float:
+    return accountant.from_schedule(
+        [accountant.RoundGroup(*group) for group in charged],
+        sampling=sampler,  # type: ignore[arg-type]
+        adjacency=adjacency,  # type: ignore[arg-type]
+        delta=delta,
+        delta_charged=claims.MAX_CHARGED_SHARE * delta,  # what samplers and tables may take at most
+    ).epsilon
 
 
 def last_updates(run: RunStanding, now_reading: dict[str, Any]) -> dict[str, Any] | None:
@@ -154,8 +160,6 @@ def _finished(run: RunStanding) -> bool:
 def _run(run: RunStanding, standing: Standing, now: float) -> dict[str, Any]:
     committed = run.committed
     so_far = reading(committed, run.sealed)
-    found = pace.of([seal for seal in standing.seals if seal.sequence in run.last_rows])
-    rounds_left = max(0, committed.rounds - run.next_round)
     return {
         "federation": committed.federation,
         "terms_digest": committed.terms_digest.hex(),
@@ -163,7 +167,7 @@ def _run(run: RunStanding, standing: Standing, now: float) -> dict[str, Any]:
         "rounds_spent": len(run.sealed),
         "rounds_skipped": run.skipped,
         "rounds_void": run.void,
-        "rounds_left": rounds_left,
+        "rounds_left": _rounds_left(run),
         "next_round": run.next_round,
         "claim": dict(committed.claim),
         **report.notes(committed),
@@ -175,12 +179,23 @@ def _run(run: RunStanding, standing: Standing, now: float) -> dict[str, Any]:
         "updates_held": run.outbox.held,
         "waiting_for": waiting_for(run),
         "next": next_step(run, standing.process),
-        "pace": None if found is None else _pace(found, rounds_left, now),
+        "pace": run_pace(run, standing, now),
     }
 
 
-def _pace(found: pace.Pace, rounds_left: int, now: float) -> dict[str, Any]:
-    """Returns how fast updates come, and when the last committed round would be sealed if that goes on."""
+def _rounds_left(run: RunStanding) -> int:
+    return max(0, run.committed.rounds - run.next_round)
+
+
+def run_pace(run: RunStanding, standing: Standing, now: float) -> dict[str, Any] | None:
+    """Returns how fast updates of a run come, and when its last committed round would be sealed if that goes on.
+
+    None where the ledger did not note when two of them were sealed.
+    """
+    found = pace.of([seal for seal in standing.seals if seal.sequence in run.last_rows])
+    if found is None:
+        return None
+    rounds_left = _rounds_left(run)
     quiet = max(0.0, now - found.last_unix_seconds)
     usual = max(QUIET_SECONDS, QUIET_STEPS * found.seconds_for(1))
     left = found.seconds_for(rounds_left)
