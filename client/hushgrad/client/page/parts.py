@@ -241,8 +241,8 @@ def _curve(run: Mapping[str, Any], points: Sequence[tuple[int, float]]) -> str:
     line = " ".join(place(*point) for point in drawn)
     x, y = place(*drawn[-1]).split(",")
     words = (
-        f"The odometer reads {figures.up(drawn[-1][1])} after {drawn[-1][0]:,} of {rounds:,} rounds; promised are at "
-        f"most {figures.up(claimed)}."
+        f"The odometer reads {figures.up(drawn[-1][1])} after {drawn[-1][0]:,} of {rounds:,} rounds; the promise is "
+        f"{figures.up(claimed)}."
     )
     cells = "".join(
         f'<tr><td class="number">{updates:,}</td><td class="number">{figures.up(epsilon)}</td></tr>'
@@ -307,7 +307,7 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"""
   <section class="card" aria-labelledby="runs-title">
     <h2 id="runs-title">All runs on this ledger</h2>
-    <div class="wide" tabindex="0" role="region" aria-labelledby="runs-title"><table>
+    <div class="wide" tabindex="0" role="region" aria-label="All runs, as a table"><table>
       <thead><tr><th scope="col">Federation</th><th scope="col">Promised</th><th scope="col" class="number">Rounds</th>
       <th scope="col" class="number">Odometer</th></tr></thead>
       <tbody>{lines}</tbody></table></div>
