@@ -89,7 +89,9 @@ def application(feed: Feed, door: Door, metrics: RenderMetrics | None = None) ->
         Route("/metrics", prometheus),
         Route("/healthz", healthz),
     ]
-    return _Guard(Starlette(routes=routes), door)
+    inner = Starlette(routes=routes)
+    inner.router.redirect_slashes = False
+    return _Guard(inner, door)
 
 
 class _Guard:

@@ -12,6 +12,20 @@ Point = tuple[float | None, ...]
 MOST_POINTS: Final = 800
 
 
+def _thinned(points: list[Point], most: int) -> list[Point]:
+    """Returns about `most` points or fewer, evenly spread over the first column, the first and the newest among them.
+
+    Dropping every second one would do it once; done again and again it would drop all old ones.
+    """
+    first, last = points[0][0] or 0.0, points[-1][0] or 0.0
+    step = (last - first) / most
+    kept: list[Point] = []
+    for point in points[:-1]:
+        if not kept or (point[0] or 0.0) - (kept[-1][0] or 0.0) >= step:
+            kept.append(point)
+    return [*kept, points[-1]]
+
+
 class Series:
     """Points in order, at most `most` of them.
 
@@ -33,9 +47,8 @@ class Series:
         for point in points:
             if (point[0] or 0.0) > self.last:
                 self._points.append(point)
-        while len(self._points) > self._most:
-            # Every second one from the end, so that the newest stays.
-            self._points = self._points[::-2][::-1]
+        if len(self._points) > self._most:
+            self._points = _thinned(self._points, self._most // 2)
             self._edition += 1
 
     def since(self, edition: int, count: int) -> tuple[int, int, list[Point]]:

@@ -168,7 +168,8 @@ function drawFacts(overview, rates) {
   say($("f-checkpoints"), store.checkpoint_seconds == null ? "none yet" : `${milliseconds(store.checkpoint_seconds)} each`);
   say($("f-waiting"), store.waiting_jobs ? count(store.waiting_jobs, "job", "jobs") : "nothing");
   say($("f-watermark"), `version ${whole.format(store.watermark)}${store.backup_version == null ? "" : ` (backed up: ${whole.format(store.backup_version)})`}`);
-  say($("f-bytes"), `${bytes(overview.totals.received_bytes)} and ${bytes(overview.totals.sent_bytes)}; now ${bytes(rates.received_bytes)}/s and ${bytes(rates.sent_bytes)}/s`);
+  say($("f-received"), `${bytes(overview.totals.received_bytes)}, now ${bytes(rates.received_bytes)}/s`);
+  say($("f-sent"), `${bytes(overview.totals.sent_bytes)}, now ${bytes(rates.sent_bytes)}/s`);
   say($("f-watchers"), whole.format(overview.watchers));
   say($("f-uptime"), `${duration(overview.uptime_seconds)}${overview.server_epoch > 1 ? `; restored, epoch ${overview.server_epoch}` : ""}`);
   say($("f-terms"), overview.terms_digest);
@@ -177,12 +178,11 @@ function drawFacts(overview, rates) {
   show($("refusals-empty"), refused.length === 0);
   rows($("refusal-rows"), refused, ([reason]) => reason, ([reason, number], row) => {
     if (!row.cells.length) {
-      const cell = row.insertCell();
-      cell.append(Object.assign(document.createElement("span"), { textContent: reason.replaceAll("_", " ") }));
-      cell.append(Object.assign(document.createElement("span"), { className: "quiet", textContent: REASONS[reason] || "" }));
+      row.insertCell().textContent = reason.replaceAll("_", " ");
+      row.insertCell().textContent = REASONS[reason] || "";
       row.insertCell().className = "number";
     }
-    say(row.cells[1], whole.format(number));
+    say(row.cells[2], whole.format(number));
   });
 }
 
@@ -405,6 +405,7 @@ function takeCurves(news) {
 
 let source = null;
 let heardAt = 0;
+let drawn = false;
 
 function draw(event) {
   heardAt = Date.now();
@@ -417,7 +418,8 @@ function draw(event) {
   drawNumbers(overview, rates);
   drawFacts(overview, rates);
   drawParticipants(overview);
-  if (takeCurves(news.curves)) drawCurves();
+  if (takeCurves(news.curves) || !drawn) drawCurves();
+  drawn = true;
 }
 
 function present() {
