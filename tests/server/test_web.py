@@ -272,7 +272,7 @@ def test_a_curve_of_any_length_stays_small_and_keeps_its_newest_point():
     assert (kept, versions[-1]) == (0, 99_999)
     assert 25 <= len(versions) <= 100
     assert versions == sorted(set(versions))
-    assert max(after - before for before, after in itertools.pairwise(versions)) <= 100_000 / 20
+    assert max(after - before for before, after in itertools.pairwise(versions)) <= 100_000 / 12
 
 
 def test_a_reader_that_adds_what_it_lacks_has_the_curve():

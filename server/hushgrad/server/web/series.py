@@ -3,6 +3,7 @@
 Knows nothing of what the points mean.
 """
 
+import math
 from collections.abc import Iterable
 from typing import Final
 
@@ -13,17 +14,16 @@ MOST_POINTS: Final = 800
 
 
 def _thinned(points: list[Point], most: int) -> list[Point]:
-    """Returns about `most` points or fewer, evenly spread over the first column, the first and the newest among them.
+    """Returns at most `most` + 1 points, evenly spread over the first column, the newest among them.
 
-    Dropping every second one would do it once; done again and again it would drop all old ones.
+    One for each of equal intervals whose length is a power of two: what is dropped now is what a later thinning would
+    have dropped. Dropping every second point would do it once; done again and again it would drop all old ones.
     """
-    first, last = points[0][0] or 0.0, points[-1][0] or 0.0
-    step = (last - first) / most
-    kept: list[Point] = []
-    for point in points[:-1]:
-        if not kept or (point[0] or 0.0) - (kept[-1][0] or 0.0) >= step:
-            kept.append(point)
-    return [*kept, points[-1]]
+    last = points[-1][0] or 0.0
+    first = points[0][0] or 0.0
+    step = 2.0 ** math.ceil(math.log2(max(1.0, (last - first) / (most - 1))))
+    kept = {math.floor((point[0] or 0.0) / step): point for point in reversed(points)}
+    return [*(point for _, point in sorted(kept.items()) if (point[0] or 0.0) < last), points[-1]]
 
 
 class Series:
