@@ -63,6 +63,39 @@ class Group:
                 env=self._environment,
                 start_new_session=True,
             )
+        return self._follow(name, process, log)
+
+    def launch(self, name: str, command: Sequence[str]) -> Child:
+        """Starts a command that listens to us: `say` reaches its standard input, whose end tells it to end.
+
+        The same name may be started again; its log goes on.
+        """
+        log = self._logs / f"{name}.log"
+        with log.with_suffix(".out").open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                env=self._environment,
+                start_new_session=True,
+            )
+        return self._follow(name, process, log)
+
+    def say(self, child: Child, word: bytes) -> None:
+        """Sends a line to a launched child; one that has ended hears nothing."""
+        if child.process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                child.process.stdin.write(word + b"\n")
+                child.process.stdin.flush()
+
+    def forget(self, child: Child) -> str:
+        """Takes an ended child out of the group and returns the last line of its log."""
+        child.reader.join(timeout=2)
+        self._children.remove(child)
+        return _last_line(child.log)
+
+    def _follow(self, name: str, process: subprocess.Popen[bytes], log: Path) -> Child:
         reader = threading.Thread(target=self._read, args=(name, process, log), name=f"log of {name}", daemon=True)
         child = Child(name, process, log, reader)
         self._children.append(child)
@@ -135,9 +168,12 @@ class Group:
                 child.reader.join(timeout=5)
 
     def stop(self) -> None:
-        """Ends all children: SIGTERM, and SIGKILL for those that have not ended after STOP_SECONDS."""
+        """Ends all children: SIGTERM, or the end of what they listen to; SIGKILL if they live on after STOP_SECONDS."""
         for child in self._children:
-            if child.process.poll() is None:
+            if child.process.stdin is not None:
+                with contextlib.suppress(OSError):
+                    child.process.stdin.close()
+            elif child.process.poll() is None:
                 child.process.terminate()
         deadline = time.monotonic() + STOP_SECONDS
         for child in self._children:

@@ -11,14 +11,14 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hushgrad.experiments.errors import ExperimentError
-from hushgrad.experiments.study import resolve, simulate, sources, store, sweep
+from hushgrad.experiments.study import members, resolve, simulate, sources, store, sweep
 from hushgrad.experiments.study.file import Experiment
 from hushgrad.experiments.study.resolve import Setup
 from hushgrad.experiments.study.scores import Point
-from hushgrad.experiments.study.store import Store
+from hushgrad.experiments.study.store import SIMULATE, Rows, Store
 from hushgrad.experiments.study.sweep import Run
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -41,6 +41,23 @@ class Made:
     measured: dict[str, Any]
 
 
+class Backend(Protocol):
+    """Makes runs with real members.
+
+    Attributes:
+        name: in the results.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def check(self, runs: list[Run]) -> None:
+        """Refuses runs that it cannot make, before the first is begun."""
+
+    def make(self, run: Run) -> Made:
+        """Makes a run."""
+
+
 Progress = Callable[[int, int, float | None], None]
 """Called with the number of runs done, the number of all, and the seconds that are left, where that can be told."""
 
@@ -49,10 +66,10 @@ def conduct(
     experiment: Experiment,
     folder: Path,
     *,
-    make: Callable[[Run], Made] | None = None,
-    backend: str = "simulate",
+    backend: Backend | None = None,
     jobs: int = 1,
     shard: str | None = None,
+    rows: Rows = "csv",
     progress: Progress | None = None,
 ) -> int:
     """Makes the runs that the folder lacks; returns how many those were.
@@ -60,10 +77,10 @@ def conduct(
     Args:
         experiment: what to do.
         folder: of the results; see `store.Store`.
-        make: makes one run, in this process; None: simulated, in `jobs` processes.
-        backend: its name.
+        backend: makes one run at a time; None: simulated, in `jobs` processes.
         jobs: simulated runs at the same time.
         shard: "I/N": every N-th run only.
+        rows: format of the scored versions of the runs made now.
         progress: told before the first run and after each.
 
     Raises:
@@ -74,13 +91,17 @@ def conduct(
     runs = sweep.runs(experiment)
     if shard is not None:
         runs = sweep.shard(runs, shard)
-    place = Store(folder, experiment)
-    todo = place.missing(runs, backend)
+    if backend is not None:
+        members.check(runs)
+    place, name = Store(folder, experiment, rows), SIMULATE if backend is None else backend.name
+    todo = place.missing(runs, name)
     clock = _Clock(len(runs), len(todo), progress)
     clock.tell()
-    made = _simulated(todo, jobs) if make is None else ((run, make(run)) for run in todo)
+    if backend is not None and todo:
+        backend.check(todo)
+    made = _simulated(todo, jobs) if backend is None else ((run, backend.make(run)) for run in todo)
     for run, one in made:
-        place.save(run, backend, one.result, one.points, one.measured)
+        place.save(run, name, one.result, one.points, one.measured)
         clock.done()
     return len(todo)
 
@@ -108,6 +129,7 @@ def simulated(run: Run) -> Made:
         "seconds": outcome.seconds,
         "updates": outcome.updates,
         "suspensions": outcome.suspensions,
+        "crashes": [{"client": client, "round": round_} for client, round_ in outcome.crashes],
         "bytes_up": BYTES_PER_ELEMENT * setup.parameters * outcome.updates,
         "model_sha256": hashlib.sha256(outcome.final.tobytes()).hexdigest(),
     }

@@ -130,13 +130,29 @@ class Pause(_Section, frozen=True):
     seconds: float
 
 
+class Crash(_Section, frozen=True):
+    """A client whose process is killed in a round, and started again after so many seconds."""
+
+    client: int
+    round: int
+    seconds: float
+
+
 class Faults(_Section, frozen=True):
-    """What goes wrong, in the simulator. loss: a message is lost with this probability and sent again after
-    resend_seconds."""
+    """What goes wrong.
+
+    loss: a message is lost with this probability and sent again after resend_seconds; simulated only. pauses: clients
+    that do nothing for a while; simulated only. crashes: see there; with crash_rate, a client also crashes in a round
+    with this probability and is away for restart_seconds: which rounds these are follows from the seed. A simulated
+    crash comes before the round is sealed or just after it; real processes are killed when they have sealed it.
+    """
 
     loss: float = 0.0
     resend_seconds: float = 2.0
     pauses: list[Pause] = []
+    crashes: list[Crash] = []
+    crash_rate: float = 0.0
+    restart_seconds: float = 5.0
 
 
 class Evaluation(_Section, frozen=True):
@@ -303,6 +319,15 @@ def _check_faults(experiment: Experiment) -> None:
     faults = experiment.faults
     if not 0 <= faults.loss < 1:
         raise InputError(f"faults.loss must be >= 0 and < 1, found {faults.loss}")
+    if not 0 <= faults.crash_rate < 1:
+        raise InputError(f"faults.crash_rate must be >= 0 and < 1, found {faults.crash_rate}")
+    if not 0 < faults.restart_seconds < math.inf:
+        raise InputError(f"faults.restart_seconds must be finite and > 0, found {faults.restart_seconds}")
+    for crash in faults.crashes:
+        if not 1 <= crash.client <= experiment.clients.number:
+            raise InputError(f"faults.crashes: client must be 1 to {experiment.clients.number}, found {crash.client}")
+        if not (crash.round >= 0 and 0 < crash.seconds < math.inf):
+            raise InputError("faults.crashes: round must be >= 0 and seconds > 0 and finite")
     if not 0 < faults.resend_seconds < math.inf:
         raise InputError(f"faults.resend_seconds must be finite and > 0, found {faults.resend_seconds}")
     for pause in faults.pauses:

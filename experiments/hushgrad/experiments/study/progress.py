@@ -4,37 +4,59 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
-
-from hushgrad.experiments.study.conduct import Progress
+from typing import TextIO
 
 _SECONDS_BETWEEN_LINES = 10.0
 
 
+class Shown:
+    """What `conduct` tells its progress to.
+
+    Args:
+        stream: where the line goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._in_terminal = stream, stream.isatty()
+        self._sweep, self._within = "", ""
+        self._told_at = float("-inf")
+
+    def __call__(self, done: int, total: int, seconds_left: float | None) -> None:
+        """Takes the number of runs done, of all, and the seconds that are left."""
+        self._sweep, self._within = words(done, total, seconds_left), ""
+        self._tell(done == total)
+
+    def within(self, text: str) -> None:
+        """Takes where the run stands that is being made."""
+        self._within = text
+        self._tell(False)
+
+    def close(self) -> None:
+        """Ends the line."""
+        if self._in_terminal:
+            self._stream.write("\n")
+
+    def _tell(self, at_once: bool) -> None:
+        line = "; ".join(filter(None, (self._sweep, self._within)))
+        if self._in_terminal:
+            self._stream.write(f"\r\x1b[K{line}")
+        elif at_once or time.monotonic() - self._told_at >= _SECONDS_BETWEEN_LINES:
+            self._told_at = time.monotonic()
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+
 @contextlib.contextmanager
-def shown(*, quiet: bool) -> Iterator[Progress | None]:
-    """Yields what `conduct` tells its progress to; None when nothing is to be shown."""
+def shown(*, quiet: bool) -> Iterator[Shown | None]:
+    """Yields what is told how far it is; None when nothing is to be shown."""
     if quiet:
         yield None
         return
-    stream, in_terminal = sys.stderr, sys.stderr.isatty()
-    last = float("-inf")
-
-    def tell(done: int, total: int, seconds_left: float | None) -> None:
-        nonlocal last
-        line = words(done, total, seconds_left)
-        if in_terminal:
-            stream.write(f"\r\x1b[K{line}")
-            stream.flush()
-        elif done == total or time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
-            last = time.monotonic()
-            stream.write(line + "\n")
-            stream.flush()
-
+    found = Shown(sys.stderr)
     try:
-        yield tell
+        yield found
     finally:
-        if in_terminal:
-            stream.write("\n")
+        found.close()
 
 
 def words(done: int, total: int, seconds_left: float | None) -> str:

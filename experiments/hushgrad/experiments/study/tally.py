@@ -69,7 +69,7 @@ def rows(runs: Sequence[Mapping[str, Any]]) -> list[Row]:
 def summary(row: Row) -> dict[str, Any]:
     """Returns what a table says of a row, as plain values."""
     averaged = [run["accuracy_averaged"] for run in row.runs if run["accuracy_averaged"] is not None]
-    shared = row.first.get("would_claim_for_shared_record")
+    shared = row.first.get("claim_for_shared_record") or row.first.get("would_claim_for_shared_record")
     return {
         **dict(row.axes),
         **{key: value for key, value in row.labels.items() if f"labels.{key}" not in row.axes},
