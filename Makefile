@@ -12,7 +12,7 @@ DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 FUZZ_READY := .venv/.fuzz
 
-.PHONY: help demo test audit faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers release interop format stubs test-heavy bench bench-env constraints clean
+.PHONY: help demo test audit faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers monitoring release interop format stubs test-heavy bench bench-env bench-peers peers-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -83,6 +83,10 @@ docs: $(DEV_READY) ## Write the reference from the code, and build the pages int
 containers: $(DEV_READY) ## Build the images and run docker-compose.yml without an engine; needs root (ARGS=--rebuild)
 	@$(BIN)/python -m tests.deploy.containers $(ARGS)
 
+monitoring: $(DEV_READY) ## Test the alert rules, and let a real Prometheus watch a federation stall (needs Prometheus)
+	@$(BIN)/python -m tests.deploy.monitoring
+	@$(BIN)/python -m pytest -q -m monitoring tests/e2e/test_monitoring.py $(ARGS)
+
 release: .venv/.release ## Make wheel, source, contract, image definitions, SBOM and changes into dist/, and try them
 	@$(BIN)/python deploy/release.py
 
@@ -104,6 +108,8 @@ test-heavy: .heavy-env/.ready ## Test what needs PyTorch and JAX, and run the lo
 	@.heavy-env/bin/python -m pytest -q -m heavy -n 2 tests/heavy $(ARGS)
 	@$(BIN)/python tests/heavy/covered.py --write
 
+peers-env: $(addprefix .peers-env/,$(addsuffix /.ready,flower-legacy flower flare)) ## Install Flower and FLARE, each in an environment of its own
+
 bench-env: .bench-env/.ready ## Install what we are measured against, in an environment of its own
 
 constraints: ## Choose newest versions of everything and pin them in constraints.txt
@@ -118,7 +124,7 @@ constraints: ## Choose newest versions of everything and pin them in constraints
 	@rm -rf .constraints-env
 
 clean: ## Remove environments, caches and build outputs; runs/ stays
-	@rm -rf .venv .bench-env .heavy-env .constraints-env .mypy_cache .pytest_cache .ruff_cache dist bench.json
+	@rm -rf .venv .bench-env .peers-env .heavy-env .constraints-env .mypy_cache .pytest_cache .ruff_cache dist bench.json bench-peers.json
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # make_environment(FOLDER): a virtual environment that works; made anew when it is missing or broken.
@@ -168,4 +174,10 @@ $(FUZZ_READY): $(DEV_READY)
 	@$(call make_environment,.bench-env)
 	@echo "installing what we are measured against, PyTorch among it, into .bench-env; this takes a few minutes, once"
 	@$(BENCH_PIP) install -r benchmarks/peers.txt
+	@touch $@
+
+.peers-env/%/.ready: benchmarks/peers-%.txt
+	@$(call make_environment,.peers-env/$*)
+	@echo "installing $* into .peers-env/$*; this takes a minute, once"
+	@.peers-env/$*/bin/python -m pip --disable-pip-version-check -qq install -r $<
 	@touch $@
