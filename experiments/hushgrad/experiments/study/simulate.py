@@ -24,6 +24,7 @@ from hushgrad.client import delay, dpsgd
 from hushgrad.client.data import Dataset
 from hushgrad.client.stream import RandomStream
 from hushgrad.experiments.errors import ExperimentError
+from hushgrad.experiments.study import crashes
 from hushgrad.experiments.study.resolve import NO_CLIPPING, Setup
 from hushgrad.experiments.study.scores import Point, Scorer
 from hushgrad.experiments.study.sources import Records
@@ -54,6 +55,7 @@ class Outcome:
         seconds: simulated, of the whole run.
         updates: how many were added to the model.
         suspensions: how often a participant was suspended.
+        crashes: client's number and round, in order.
         cpu_seconds: processor time of this process for the run, scoring excluded.
         round_cpu_seconds: the part of it in the clients' bare rounds.
     """
@@ -64,6 +66,7 @@ class Outcome:
     seconds: float
     updates: int
     suspensions: int
+    crashes: tuple[tuple[int, int], ...]
     cpu_seconds: float
     round_cpu_seconds: float
 
@@ -156,6 +159,10 @@ class _Client:
     is_busy: bool = False
     pauses: tuple[tuple[float, float], ...] = ()
     heard_at: float = 0.0
+    crashes: dict[int, float] = field(default_factory=dict)
+    whims: Times | None = None
+    is_away: bool = False
+    heard: list[tuple[int, npt.NDArray[np.float32]]] = field(default_factory=list)
 
 
 class _Simulation:
@@ -170,6 +177,7 @@ class _Simulation:
         self._number = 0
         self._round_cpu = 0.0
         self._updates = 0
+        self._crashes: list[tuple[int, int]] = []
         terms, initial = self._terms, setup.initial()
         self._steps = [terms.step_numerator(i) for i in range(terms.final_version)]
         self._upsilon = delay.of(terms)
@@ -205,6 +213,8 @@ class _Simulation:
             losses=Times([seed, 4, i], 0.0, 1.0) if faults.loss else None,
             keys=hashlib.sha256(f"hushgrad simulated noise {seed} {i}".encode()).digest(),
             model=model,
+            crashes=dict(crashes.of(experiment, i + 1)),
+            whims=Times([seed, 6, i], 0.0, 2.0),
             pauses=tuple(sorted((p.at_seconds, p.at_seconds + p.seconds) for p in faults.pauses if p.client == i + 1)),
         )
 
@@ -223,11 +233,12 @@ class _Simulation:
         published = self._published
         return Outcome(
             points=tuple(scoring.points),
-            final=np.frombuffer(published.model, "<f4"),
-            averaged=np.frombuffer(published.averaged or published.model, "<f4"),
+            final=np.frombuffer(published.model[:], "<f4"),
+            averaged=np.frombuffer((published.averaged or published.model)[:], "<f4"),
             seconds=self._now,
             updates=self._updates,
             suspensions=sum(client.participant.suspensions for client in self._clients),
+            crashes=tuple(self._crashes),
             cpu_seconds=cpu,
             round_cpu_seconds=self._round_cpu,
         )
@@ -241,16 +252,37 @@ class _Simulation:
     def _begin(self, client: _Client) -> None:
         """Begins the next round if it is permitted."""
         round_ = client.next_round
-        if client.is_busy or round_ >= self._terms.final_version:
+        if client.is_busy or client.is_away or round_ >= self._terms.final_version:
             return
         if round_ >= client.version + self._terms.window or not self._upsilon.permits(client.version, round_):
             return
         if client.version > client.base:
             client.base, client.local = client.version, client.model.astype(np.float64)
         client.is_busy = True
-        self._after(_with_pauses(client, self._now, client.compute.next() * client.slowdown), self._finish, client)
+        seconds = _with_pauses(client, self._now, client.compute.next() * client.slowdown)
+        away = client.crashes.pop(round_, None) if client.crashes else None
+        # A whim below 1 is when the round is given up, as a share of it; else it is sealed, and not sent, at the crash.
+        whim = client.whims.next() if away is not None and client.whims is not None else 1.0
+        if whim < 1.0:
+            self._after(whim * seconds, self._crash, client, away)
+        else:
+            self._after(seconds, self._finish, client, away)
 
-    def _finish(self, client: _Client, _: None) -> None:
+    def _crash(self, client: _Client, away: float) -> None:
+        """Ends a client's process: what was not sealed is gone, and nothing is heard until it is started again."""
+        self._crashes.append((client.number + 1, client.next_round))
+        client.is_busy, client.is_away = False, True
+        self._after(away, self._restart, client)
+
+    def _restart(self, client: _Client, _: None) -> None:
+        """Starts a client's process again: it begins with the newest model that reached its machine."""
+        client.is_away, client.base = False, -1
+        heard, client.heard = client.heard, []
+        for news in heard:
+            self._hear(client, news)
+        self._begin(client)
+
+    def _finish(self, client: _Client, away: float | None) -> None:
         round_ = client.next_round
         key = hashlib.sha256(client.keys + round_.to_bytes(8, "little")).digest()
         if self._measure:
@@ -269,7 +301,12 @@ class _Simulation:
         )
         client.is_busy = False
         client.next_round = round_ + 1
-        self._after(self._journey(client), self._arrive, client, (round_, update))
+        journey = self._journey(client)
+        if away is not None:
+            self._crash(client, away)
+            self._crashes[-1] = (client.number + 1, round_)
+            journey += away  # sealed bytes are sent after the restart
+        self._after(journey, self._arrive, client, (round_, update))
         self._begin(client)
 
     def _journey(self, client: _Client) -> float:
@@ -284,7 +321,9 @@ class _Simulation:
     def _hear(self, client: _Client, news: tuple[int, npt.NDArray[np.float32]]) -> None:
         """Takes a version, and comes back if the client was suspended meanwhile."""
         version, model = news
-        if version > client.version:
+        if client.is_away:
+            client.heard.append(news)
+        elif version > client.version:
             client.version, client.model = version, model
             if client.participant.state is State.SUSPENDED and version == self._membership.newest:
                 self._membership.start(client.participant, client.next_round, self._now)
@@ -318,7 +357,7 @@ class _Simulation:
     def _publish(self, published: Published) -> None:
         version = published.version
         self._scorer.see(published, self._now, self._updates)
-        model = np.frombuffer(published.model, "<f4")
+        model = np.frombuffer(published.model[:], "<f4")
         for client in self._clients:
             arrival = self._now + self._journey(client)
             arrival += _with_pauses(client, arrival, 0.0)
