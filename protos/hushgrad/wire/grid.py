@@ -109,4 +109,9 @@ def initial_array(model: npt.NDArray[np.float32], *, grid_exponent: int, step_ex
 
 def published_model(array: npt.NDArray[np.int64], *, grid_exponent: int, step_exponent: int) -> npt.NDArray[np.float32]:
     """Returns M as published: to float64, times 2**(g-p), to float32, nearest even each time. Shape (d,)."""
-    return np.ldexp(array.astype(np.float64), grid_exponent - step_exponent).astype(np.float32)
+    wide = array.astype(np.float64)
+    exponent = grid_exponent - step_exponent
+    if exponent < -1022:
+        return np.ldexp(wide, exponent).astype(np.float32)
+    # The same as ldexp, several times faster: a power of two changes no digit.
+    return np.multiply(wide, math.ldexp(1.0, exponent), out=wide).astype(np.float32)

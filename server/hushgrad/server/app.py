@@ -5,7 +5,6 @@ Contains the order of starting and stopping, and the gRPC settings.
 
 import asyncio
 import contextlib
-import hashlib
 import resource
 import signal
 import sqlite3
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from hushgrad.server import aggregation, backup, initialize, overview, wal
+from hushgrad.server import backup, initialize, overview, stored, wal
 from hushgrad.server import config as config_module
 from hushgrad.server import database as database_module
 from hushgrad.server.aggregation import Published
@@ -35,6 +34,7 @@ from hushgrad.server.records import Receipt, Snapshot, State
 from hushgrad.server.services import Gate, MembershipService, StatusService, TermsService
 from hushgrad.server.spool import Spool
 from hushgrad.server.store import Store
+from hushgrad.server.stored import Mean
 from hushgrad.server.update_service import UpdateService
 from hushgrad.server.watch import Publisher
 from hushgrad.v1 import enrollment_pb2_grpc, membership_pb2_grpc, status_pb2_grpc, terms_pb2_grpc, updates_pb2_grpc
@@ -423,10 +423,10 @@ class _Server:
         return first_start
 
     def _last_published(self, snapshot: Snapshot) -> tuple[Published, bytes]:
-        found = self._database.model(snapshot.version)
+        found = self._database.content(snapshot.version)
         if found is None:
             raise StoreError(f"{self._folder.database} lacks version {snapshot.version}; restore it from a backup")
         total, count = snapshot.average_sum, snapshot.average_count
-        averaged = None if total is None else aggregation.mean(total, count)
+        averaged = None if total is None else Mean(total, count)
         published = Published(snapshot.version, found[0], found[1], snapshot.array, total, count, averaged)
-        return published, b"" if averaged is None else hashlib.sha256(averaged).digest()
+        return published, b"" if averaged is None else stored.sha256(averaged)

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from hushgrad.server import folder as folder_module
 from hushgrad.server import layout, rows
-from hushgrad.server.aggregation import Published
+from hushgrad.server.aggregation import Placed, Published
 from hushgrad.server.errors import InputError, StoreError
 from hushgrad.server.folder import StateFolder
 from hushgrad.server.records import (
@@ -32,6 +32,7 @@ from hushgrad.server.records import (
     owes_a_report,
     remembered_from,
 )
+from hushgrad.server.stored import Content, StoredBytes, StoredSums
 from hushgrad.wire import grid
 from hushgrad.wire import terms as wire_terms
 from hushgrad.wire.terms import Terms
@@ -88,6 +89,11 @@ class Database:
     def at(cls, folder: StateFolder, path: Path, *, read_only: bool = False) -> Self:
         """Opens a database file under another name, beside the files of a folder."""
         return cls(folder, layout.connect(path, read_only=read_only))
+
+    @property
+    def arrays(self) -> Path:
+        """The folder in which large arrays lie."""
+        return self._folder.arrays
 
     def close(self) -> None:
         """Closes the connection."""
@@ -202,10 +208,7 @@ class Database:
         obsolete = [
             self._folder.arrays / file for (file,) in self._connection.execute("SELECT file FROM arrays") if file
         ]
-        self._put_array("array", version, 1, published.array.astype("<i8", copy=False).tobytes())
-        if published.average_sum is not None:
-            data = published.average_sum.astype("<f8", copy=False).tobytes()
-            self._put_array("average_sum", version, published.average_count, data)
+        self._put_arrays(published)
         model, file = self._place(f"model-{version}", published.model, published.sha256)
         self._connection.execute(rows.PUT_VERSION, (version, previous, published.sha256, file, model))
         self._connection.executemany(rows.INCLUDE, [(version, participant, round_) for participant, round_ in folded])
@@ -214,16 +217,32 @@ class Database:
             obsolete += self._drop_versions(keep_versions)
         return obsolete
 
-    def _put_array(self, name: str, version: int, count: int, data: bytes) -> None:
-        sha256 = hashlib.sha256(data).digest()
-        row, file = self._place(f"{name}-{version}", data, sha256)
+    def _put_arrays(self, published: Published) -> None:
+        files, sums = published.files, published.average_sum
+        array = published.array.astype("<i8", copy=False).tobytes() if files is None else files.array
+        self._put_array("array", published.version, 1, array)
+        if sums is not None:
+            placed = None if files is None else files.average_sum
+            data = placed or sums[:].astype("<f8", copy=False).tobytes()
+            self._put_array("average_sum", published.version, published.average_count, data)
+
+    def _put_array(self, name: str, version: int, count: int, content: bytes | Placed) -> None:
+        row: bytes | None = None
+        file: str | None
+        if isinstance(content, Placed):
+            file, sha256 = content
+        else:
+            sha256 = hashlib.sha256(content).digest()
+            row, file = self._place(f"{name}-{version}", content, sha256)
         self._connection.execute(rows.PUT_ARRAY, (name, version, count, sha256, file, row))
 
-    def _place(self, name: str, data: bytes, sha256: bytes) -> tuple[bytes | None, str | None]:
+    def _place(self, name: str, data: Content, sha256: bytes) -> tuple[bytes | None, str | None]:
+        if isinstance(data, StoredBytes):
+            return None, data.path.name
         if len(data) <= LARGEST_ROW_BYTES:
-            return data, None
+            return data[:], None
         file = f"{name}-{sha256.hex()[:16]}"
-        folder_module.write_durably(self._folder.arrays / file, data)
+        folder_module.write_durably(self._folder.arrays / file, data[:])
         return None, file
 
     def _drop_versions(self, keep: int) -> list[Path]:
@@ -295,7 +314,7 @@ class Database:
         if checkpoint is None:
             raise StoreError(f"{self._folder.database} lacks its checkpoint; restore it from a backup")
         array, version, _ = checkpoint
-        average = self._array("average_sum", "<f8")
+        average = self._array("average_sum", "<f8", may_stay_stored=True)
         first = remembered_from(version, window=terms.window, publish_every=terms.publish_every)
         found = self._rows(
             f"{rows.GET_RECEIPTS} WHERE round >= ? "
@@ -316,12 +335,14 @@ class Database:
     def _participants(self) -> list[ParticipantRecord]:
         return [rows.participant_from_row(row) for row in self._rows(rows.GET_PARTICIPANTS)]
 
-    def _array(self, name: str, dtype: str) -> tuple[npt.NDArray, int, int] | None:
+    def _array(self, name: str, dtype: str, *, may_stay_stored: bool = False) -> tuple[Any, int, int] | None:
         row = self._one(rows.GET_ARRAY, name)
         if row is None:
             return None
         *checked, data = row
         _, version, count, sha256, file = layout.verified("arrays", checked)
+        if may_stay_stored and file is not None:
+            return StoredSums(folder_module.open_verified(self._folder.arrays / file, sha256)), version, count
         return np.frombuffer(self._read(name, data, file, sha256), dtype), version, count
 
     def _read(self, name: str, data: bytes | None, file: str | None, sha256: bytes) -> bytes:
@@ -373,12 +394,23 @@ class Database:
         Raises:
             StoreError: if it is damaged.
         """
+        found = self.content(version)
+        return None if found is None else (found[0][:], found[1])
+
+    def content(self, version: int) -> tuple[Content, bytes] | None:
+        """Returns the same, of a large version a view of its file, which has been verified; it outlives the file.
+
+        Raises:
+            StoreError: if it is damaged.
+        """
         row = self._one(f"{rows.GET_VERSIONS} WHERE version = ?", version)
         if row is None or not _stored_version(row).is_kept:
             return None
         _, _, sha256, file, is_inline, _ = row
+        if file is not None:
+            return folder_module.open_verified(self._folder.arrays / file, sha256), sha256
         found = self._one("SELECT model FROM versions WHERE version = ?", version) if is_inline else None
-        return self._read(f"version {version}", found[0] if found else None, file, sha256), sha256
+        return self._read(f"version {version}", found[0] if found else None, None, sha256), sha256
 
     def manifest(self, version: int) -> tuple[int, list[Receipt]] | None:
         """Returns (previous version, receipts that this version adds); None when it is not published."""

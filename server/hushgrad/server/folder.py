@@ -8,7 +8,9 @@ import hashlib
 import os
 from pathlib import Path
 
+from hushgrad.server import stored
 from hushgrad.server.errors import InputError, StoreError
+from hushgrad.server.stored import StoredBytes
 
 DATABASE_NAME = "server.sqlite"
 
@@ -101,15 +103,32 @@ def read_verified(path: Path, sha256: bytes) -> bytes:
     return verified(data, sha256, str(path))
 
 
+def open_verified(path: Path, sha256: bytes) -> StoredBytes:
+    """Opens a file whose digest is known, and reads all of it once, a part at a time.
+
+    Raises:
+        StoreError: if it cannot be read or has other content.
+    """
+    try:
+        content = StoredBytes(path)
+        _compare(stored.sha256(content), sha256, str(path))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    return content
+
+
 def verified(data: bytes, sha256: bytes, what: str) -> bytes:
     """Returns the data if its digest is right; SQLite has no checksums of its own.
 
     Raises:
         StoreError: if it is not.
     """
-    found = hashlib.sha256(data).digest()
+    _compare(hashlib.sha256(data).digest(), sha256, what)
+    return data
+
+
+def _compare(found: bytes, sha256: bytes, what: str) -> None:
     if found != sha256:
         raise StoreError(
             f"{what} is damaged: expected SHA-256 {sha256.hex()}, found {found.hex()}; restore the state from a backup"
         )
-    return data

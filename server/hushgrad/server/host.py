@@ -5,7 +5,6 @@ records to the store in one step without awaiting, so that the order of decision
 """
 
 import asyncio
-import hashlib
 import time
 from typing import Any
 
@@ -173,7 +172,7 @@ class Host:
         published = checkpoint.result()
         now = self._loop.time()
         self.federation.published(published, now)
-        self._publisher.publish(published, _sha256(published.averaged), self.federation.watermark())
+        self._publisher.publish(published, published.averaged_sha256, self.federation.watermark())
         self._log.info("published", version=published.version, seconds=round(now - self._published_at, 4))
         self._counters.versions += 1
         self._counters.version_seconds.observe(now - self._published_at)
@@ -205,7 +204,3 @@ class Host:
                     self._log.warning(what, participant=record.name, suspensions=record.suspensions)
         self._advance()
         self._set_timer()
-
-
-def _sha256(data: bytes | None) -> bytes:
-    return b"" if data is None else hashlib.sha256(data).digest()

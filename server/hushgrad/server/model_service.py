@@ -98,14 +98,14 @@ class ModelService:
             model, shared = await self._old_model(request, kind, context), None
         if request.offset > len(model.data):
             await border.refuse(context, f"offset must be at most {len(model.data)}, found {request.offset}")
-        for message in self._publisher.chunks(model, request.offset, shared):
+        async for message in self._publisher.chunks(model, request.offset, shared):
             self._gate.touch()
             yield message
 
     async def _old_model(self, request: models_pb2.GetModelRequest, kind: int, context: Context) -> Model:
         found = None
         if kind == models_pb2.MODEL_KIND_PUBLISHED and request.version <= _MAX_VERSION:
-            found = await self._read(lambda database: database.model(request.version), context)
+            found = await self._read(lambda database: database.content(request.version), context)
         if found is None:
             what = "averaged model of version" if kind == models_pb2.MODEL_KIND_AVERAGED else "version"
             await context.abort(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hushgrad.server import publication
 from hushgrad.server.aggregation import Published
 from hushgrad.server.counting import Counters
 from hushgrad.server.database import Database
@@ -82,7 +83,7 @@ class Store:
 
         def job(database: Database) -> Published:
             began = time.perf_counter()
-            published = frozen.aggregate.publish()
+            published = publication.publish(frozen.aggregate, database.arrays)
             self._obsolete += database.checkpoint(
                 published, frozen.previous, frozen.folded, frozen.participants, self._keep_versions
             )

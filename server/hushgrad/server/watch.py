@@ -1,16 +1,24 @@
 """Publishes versions to everybody who watches.
 
 Keeps one encoded event per version, shared by all watchers, and no queue per watcher: each holds one integer, the
-version it was sent last, and skips to the newest. Knows nothing of how versions come about.
+version it was sent last, and skips to the newest. Models too large for an event are fetched in chunks; the chunks of
+the newest version are encoded once for all who fetch it at about the same time, and whoever is slower has them read
+again. Knows nothing of how versions come about.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
+from typing import Final
 
 import google_crc32c
 from hushgrad.server.aggregation import Published
+from hushgrad.server.stored import Content
 from hushgrad.v1 import common_pb2, models_pb2
+from hushgrad.wire import pieces
+
+_KEPT_BYTES: Final = 16 * 2**20
+"""So much of the newest version is kept encoded: more than those who fetch it together are ever apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +26,7 @@ class Model:
     """One array of one version, ready to be sent: little-endian float32 bytes and their SHA-256."""
 
     version: int
-    data: bytes
+    data: Content
     sha256: bytes
 
 
@@ -44,7 +52,7 @@ class Publisher:
         self._version = -1
         self._event = b""
         self._state = common_pb2.ServerState(server_epoch=server_epoch)
-        self._chunks: dict[int, list[bytes]] = {}
+        self._chunks: dict[tuple[int, int], asyncio.Future[bytes]] = {}
         self._is_going_away = False
         self._loop = asyncio.get_running_loop()
         self._waiters: set[asyncio.Future[bool]] = set()
@@ -88,7 +96,7 @@ class Publisher:
             version=version,
             total_bytes=len(published.model),
             sha256=published.sha256,
-            model=published.model if is_inline else b"",
+            model=published.model[:] if is_inline else b"",
             averaged_available=published.averaged is not None,
         )
         self._encode()
@@ -163,35 +171,44 @@ class Publisher:
     def _encoded(self, **event: object) -> bytes:
         return models_pb2.WatchModelsResponse(server=self._state, **event).SerializeToString()  # type: ignore[arg-type]
 
-    def chunks(self, model: Model, offset: int, kind: int | None) -> Iterable[bytes]:
-        """Returns serialized GetModelResponse messages from an offset on.
+    async def chunks(self, model: Model, offset: int, kind: int | None) -> AsyncIterator[bytes]:
+        """Yields serialized GetModelResponse messages from an offset on. Their reader holds none but the present one.
 
         Args:
-            kind: the key of `models` under which the model is found, so that the messages are shared by all who ask
+            kind: the key of `models` under which the model was found, so that the messages are shared by all who ask
                 for the whole of it; None when it is another one.
         """
-        if offset == 0 and kind is not None:
-            if kind not in self._chunks:
-                self._chunks[kind] = list(self._cut(model, 0))
-            return self._chunks[kind]
-        return self._cut(model, offset)
+        for start in range(offset, len(model.data), self._max_chunk_bytes):
+            if offset == 0 and kind is not None and self.models.get(kind) is model:
+                yield await self._shared_chunk(model, start, kind)
+            else:
+                yield await self._chunk(model, start, start == offset)
 
-    def _cut(self, model: Model, offset: int) -> Iterator[bytes]:
-        # One at a time: a download of part of a model, or of an old one, holds no second copy of it.
-        view, total = memoryview(model.data), len(model.data)
-        for start in range(offset, total, self._max_chunk_bytes):
-            data = bytes(view[start : start + self._max_chunk_bytes])
-            message = models_pb2.GetModelResponse(
-                version=model.version,
-                total_bytes=total,
-                offset=start,
-                data=data,
-                crc32c=google_crc32c.value(data),
-            )
-            if start == offset:
-                message.server.CopyFrom(self._state)
-                message.sha256 = model.sha256
-            yield message.SerializeToString()
+    async def _shared_chunk(self, model: Model, start: int, kind: int) -> bytes:
+        if (kind, start) not in self._chunks:
+            while len(self._chunks) >= max(1, _KEPT_BYTES // self._max_chunk_bytes):
+                del self._chunks[next(iter(self._chunks))]
+            self._chunks[kind, start] = asyncio.ensure_future(self._chunk(model, start, start == 0))
+        # Who goes away meanwhile does not take it from the others.
+        return await asyncio.shield(self._chunks[kind, start])
+
+    async def _chunk(self, model: Model, start: int, is_first: bool) -> bytes:
+        state = self._state if is_first else None
+        if isinstance(model.data, bytes):
+            return self._encode_chunk(model, start, state)
+        return await asyncio.to_thread(self._encode_chunk, model, start, state)
+
+    def _encode_chunk(self, model: Model, start: int, state: common_pb2.ServerState | None) -> bytes:
+        data = model.data[start : start + self._max_chunk_bytes]
+        message = models_pb2.GetModelResponse(
+            version=model.version,
+            total_bytes=len(model.data),
+            offset=start,
+            crc32c=google_crc32c.value(data),
+            server=state,
+            sha256=model.sha256 if state is not None else b"",
+        )
+        return pieces.with_bytes(message, models_pb2.GetModelResponse.DATA_FIELD_NUMBER, data)
 
 
 def _expire(waiter: asyncio.Future[bool]) -> None:

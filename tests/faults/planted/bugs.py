@@ -126,7 +126,7 @@ BUGS = (
         "publication encodes the live array",
         "product",
         f"{_SERVER}/aggregation.py",
-        "            array=self._array.copy(),\n",
+        "            array=copy,\n",
         "            array=self._array,\n",
     ),
     Bug(

@@ -55,10 +55,10 @@ class Scorer:
         if published.version not in self._wanted:
             return
         began = time.process_time()
-        accuracy, log_loss = score(self._model, published.model, self._rows, self._labels)
+        accuracy, log_loss = score(self._model, published.model[:], self._rows, self._labels)
         averaged = None
         if published.averaged is not None:
-            averaged, _ = score(self._model, published.averaged, self._rows, self._labels)
+            averaged, _ = score(self._model, published.averaged[:], self._rows, self._labels)
         self.points.append(Point(published.version, seconds, updates, accuracy, log_loss, averaged))
         self.cpu_seconds += time.process_time() - began
 
