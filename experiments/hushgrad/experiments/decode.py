@@ -19,11 +19,29 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hushgrad.experiments.errors import InputError
-from hushgrad.v1 import common_pb2, enrollment_pb2, membership_pb2, models_pb2, status_pb2, terms_pb2, updates_pb2
+from hushgrad.v1 import (
+    admin_pb2,
+    common_pb2,
+    enrollment_pb2,
+    membership_pb2,
+    models_pb2,
+    status_pb2,
+    terms_pb2,
+    updates_pb2,
+)
 from hushgrad.wire import header as wire_header
 from hushgrad.wire.errors import ContractError
 
-_MODULES: Final = (common_pb2, terms_pb2, membership_pb2, updates_pb2, models_pb2, status_pb2, enrollment_pb2)
+_MODULES: Final = (
+    common_pb2,
+    terms_pb2,
+    membership_pb2,
+    updates_pb2,
+    models_pb2,
+    status_pb2,
+    enrollment_pb2,
+    admin_pb2,
+)
 _SHOWN_ELEMENTS: Final = 8
 _SHOWN_BYTES: Final = 32
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

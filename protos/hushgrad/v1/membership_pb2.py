@@ -26,47 +26,47 @@ from hushgrad.v1 import common_pb2 as hushgrad_dot_v1_dot_common__pb2
 from hushgrad.v1 import terms_pb2 as hushgrad_dot_v1_dot_terms__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1chushgrad/v1/membership.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\x1a\x17hushgrad/v1/terms.proto\"\xa8\x01\n\rParticipation\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.hushgrad.v1.ParticipationState\x12\x13\n\x0b\x65ntry_round\x18\x02 \x01(\x04\x12\x17\n\nexit_round\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rwanted_rounds\x18\x04 \x03(\x04\x12\x13\n\x0bsuspensions\x18\x05 \x01(\x04\x42\r\n\x0b_exit_round\"C\n\x0bJoinRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x0f\n\x07join_id\x18\x02 \x01(\x0c\"\xa6\x01\n\x0cJoinResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x0f\n\x07session\x18\x02 \x01(\x04\x12\x31\n\rparticipation\x18\x03 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\x12+\n\x06ledger\x18\x04 \x01(\x0b\x32\x1b.hushgrad.v1.LedgerPosition\"r\n\x0cStartRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x12\n\nnext_round\x18\x02 \x01(\x04\x12)\n\x05\x63laim\x18\x03 \x01(\x0b\x32\x1a.hushgrad.v1.DeclaredClaim\"\xcf\x01\n\rDeclaredClaim\x12\x0f\n\x07\x65psilon\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\x01\x12\x11\n\tadjacency\x18\x03 \x01(\t\x12%\n\x07sampler\x18\x04 \x01(\x0e\x32\x14.hushgrad.v1.Sampler\x12\x0c\n\x04unit\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12\x16\n\x0emethod_version\x18\x07 \x01(\t\x12\x16\n\x0eplanned_rounds\x18\x08 \x01(\x04\x12\x16\n\x0etiming_covered\x18\t \x01(\x08\"i\n\rStartResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\"I\n\x0eObserveRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x12\n\nexit_round\x18\x02 \x01(\x04\"k\n\x0fObserveResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\"G\n\x0cLeaveRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x12\n\nexit_round\x18\x02 \x01(\x04\"i\n\rLeaveResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\">\n\x17GetParticipationRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\"t\n\x18GetParticipationResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\"\xa7\x01\n\x0bRoundReport\x12\r\n\x05round\x18\x01 \x01(\x04\x12+\n\x04\x66\x61te\x18\x02 \x01(\x0e\x32\x1d.hushgrad.v1.RoundReport.Fate\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"L\n\x04\x46\x61te\x12\x14\n\x10\x46\x41TE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x46\x41TE_SKIPPED\x10\x01\x12\r\n\tFATE_VOID\x10\x02\x12\r\n\tFATE_HELD\x10\x03\"\xa0\x01\n\x13ReportRoundsRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12)\n\x07reports\x18\x02 \x03(\x0b\x32\x18.hushgrad.v1.RoundReport\x12\x11\n\theld_from\x18\x03 \x01(\x04\x12\x17\n\nheld_below\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_held_below\"p\n\x14ReportRoundsResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation*\xbd\x01\n\x12ParticipationState\x12#\n\x1fPARTICIPATION_STATE_UNSPECIFIED\x10\x00\x12!\n\x1dPARTICIPATION_STATE_OBSERVING\x10\x01\x12\x1e\n\x1aPARTICIPATION_STATE_ACTIVE\x10\x02\x12!\n\x1dPARTICIPATION_STATE_SUSPENDED\x10\x03\x12\x1c\n\x18PARTICIPATION_STATE_LEFT\x10\x04\x32\xcc\x03\n\x11MembershipService\x12;\n\x04Join\x12\x18.hushgrad.v1.JoinRequest\x1a\x19.hushgrad.v1.JoinResponse\x12>\n\x05Start\x12\x19.hushgrad.v1.StartRequest\x1a\x1a.hushgrad.v1.StartResponse\x12\x44\n\x07Observe\x12\x1b.hushgrad.v1.ObserveRequest\x1a\x1c.hushgrad.v1.ObserveResponse\x12>\n\x05Leave\x12\x19.hushgrad.v1.LeaveRequest\x1a\x1a.hushgrad.v1.LeaveResponse\x12_\n\x10GetParticipation\x12$.hushgrad.v1.GetParticipationRequest\x1a%.hushgrad.v1.GetParticipationResponse\x12S\n\x0cReportRounds\x12 .hushgrad.v1.ReportRoundsRequest\x1a!.hushgrad.v1.ReportRoundsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1chushgrad/v1/membership.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\x1a\x17hushgrad/v1/terms.proto\"\xb9\x01\n\rParticipation\x12.\n\x05state\x18\x01 \x01(\x0e\x32\x1f.hushgrad.v1.ParticipationState\x12\x13\n\x0b\x65ntry_round\x18\x02 \x01(\x04\x12\x17\n\nexit_round\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rwanted_rounds\x18\x04 \x03(\x04\x12\x13\n\x0bsuspensions\x18\x05 \x01(\x04\x12\x0f\n\x07\x65victed\x18\x06 \x01(\x08\x42\r\n\x0b_exit_round\"C\n\x0bJoinRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x0f\n\x07join_id\x18\x02 \x01(\x0c\"\xa6\x01\n\x0cJoinResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x0f\n\x07session\x18\x02 \x01(\x04\x12\x31\n\rparticipation\x18\x03 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\x12+\n\x06ledger\x18\x04 \x01(\x0b\x32\x1b.hushgrad.v1.LedgerPosition\"r\n\x0cStartRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x12\n\nnext_round\x18\x02 \x01(\x04\x12)\n\x05\x63laim\x18\x03 \x01(\x0b\x32\x1a.hushgrad.v1.DeclaredClaim\"\xcf\x01\n\rDeclaredClaim\x12\x0f\n\x07\x65psilon\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\x01\x12\x11\n\tadjacency\x18\x03 \x01(\t\x12%\n\x07sampler\x18\x04 \x01(\x0e\x32\x14.hushgrad.v1.Sampler\x12\x0c\n\x04unit\x18\x05 \x01(\t\x12\x0e\n\x06method\x18\x06 \x01(\t\x12\x16\n\x0emethod_version\x18\x07 \x01(\t\x12\x16\n\x0eplanned_rounds\x18\x08 \x01(\x04\x12\x16\n\x0etiming_covered\x18\t \x01(\x08\"i\n\rStartResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\"I\n\x0eObserveRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x12\n\nexit_round\x18\x02 \x01(\x04\"k\n\x0fObserveResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\"G\n\x0cLeaveRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x12\n\nexit_round\x18\x02 \x01(\x04\"i\n\rLeaveResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\">\n\x17GetParticipationRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\"t\n\x18GetParticipationResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\"\xa7\x01\n\x0bRoundReport\x12\r\n\x05round\x18\x01 \x01(\x04\x12+\n\x04\x66\x61te\x18\x02 \x01(\x0e\x32\x1d.hushgrad.v1.RoundReport.Fate\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"L\n\x04\x46\x61te\x12\x14\n\x10\x46\x41TE_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x46\x41TE_SKIPPED\x10\x01\x12\r\n\tFATE_VOID\x10\x02\x12\r\n\tFATE_HELD\x10\x03\"\xa0\x01\n\x13ReportRoundsRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12)\n\x07reports\x18\x02 \x03(\x0b\x32\x18.hushgrad.v1.RoundReport\x12\x11\n\theld_from\x18\x03 \x01(\x04\x12\x17\n\nheld_below\x18\x04 \x01(\x04H\x00\x88\x01\x01\x42\r\n\x0b_held_below\"p\n\x14ReportRoundsResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation*\xbd\x01\n\x12ParticipationState\x12#\n\x1fPARTICIPATION_STATE_UNSPECIFIED\x10\x00\x12!\n\x1dPARTICIPATION_STATE_OBSERVING\x10\x01\x12\x1e\n\x1aPARTICIPATION_STATE_ACTIVE\x10\x02\x12!\n\x1dPARTICIPATION_STATE_SUSPENDED\x10\x03\x12\x1c\n\x18PARTICIPATION_STATE_LEFT\x10\x04\x32\xcc\x03\n\x11MembershipService\x12;\n\x04Join\x12\x18.hushgrad.v1.JoinRequest\x1a\x19.hushgrad.v1.JoinResponse\x12>\n\x05Start\x12\x19.hushgrad.v1.StartRequest\x1a\x1a.hushgrad.v1.StartResponse\x12\x44\n\x07Observe\x12\x1b.hushgrad.v1.ObserveRequest\x1a\x1c.hushgrad.v1.ObserveResponse\x12>\n\x05Leave\x12\x19.hushgrad.v1.LeaveRequest\x1a\x1a.hushgrad.v1.LeaveResponse\x12_\n\x10GetParticipation\x12$.hushgrad.v1.GetParticipationRequest\x1a%.hushgrad.v1.GetParticipationResponse\x12S\n\x0cReportRounds\x12 .hushgrad.v1.ReportRoundsRequest\x1a!.hushgrad.v1.ReportRoundsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hushgrad.v1.membership_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PARTICIPATIONSTATE']._serialized_start=1932
-  _globals['_PARTICIPATIONSTATE']._serialized_end=2121
+  _globals['_PARTICIPATIONSTATE']._serialized_start=1949
+  _globals['_PARTICIPATIONSTATE']._serialized_end=2138
   _globals['_PARTICIPATION']._serialized_start=97
-  _globals['_PARTICIPATION']._serialized_end=265
-  _globals['_JOINREQUEST']._serialized_start=267
-  _globals['_JOINREQUEST']._serialized_end=334
-  _globals['_JOINRESPONSE']._serialized_start=337
-  _globals['_JOINRESPONSE']._serialized_end=503
-  _globals['_STARTREQUEST']._serialized_start=505
-  _globals['_STARTREQUEST']._serialized_end=619
-  _globals['_DECLAREDCLAIM']._serialized_start=622
-  _globals['_DECLAREDCLAIM']._serialized_end=829
-  _globals['_STARTRESPONSE']._serialized_start=831
-  _globals['_STARTRESPONSE']._serialized_end=936
-  _globals['_OBSERVEREQUEST']._serialized_start=938
-  _globals['_OBSERVEREQUEST']._serialized_end=1011
-  _globals['_OBSERVERESPONSE']._serialized_start=1013
-  _globals['_OBSERVERESPONSE']._serialized_end=1120
-  _globals['_LEAVEREQUEST']._serialized_start=1122
-  _globals['_LEAVEREQUEST']._serialized_end=1193
-  _globals['_LEAVERESPONSE']._serialized_start=1195
-  _globals['_LEAVERESPONSE']._serialized_end=1300
-  _globals['_GETPARTICIPATIONREQUEST']._serialized_start=1302
-  _globals['_GETPARTICIPATIONREQUEST']._serialized_end=1364
-  _globals['_GETPARTICIPATIONRESPONSE']._serialized_start=1366
-  _globals['_GETPARTICIPATIONRESPONSE']._serialized_end=1482
-  _globals['_ROUNDREPORT']._serialized_start=1485
-  _globals['_ROUNDREPORT']._serialized_end=1652
-  _globals['_ROUNDREPORT_FATE']._serialized_start=1576
-  _globals['_ROUNDREPORT_FATE']._serialized_end=1652
-  _globals['_REPORTROUNDSREQUEST']._serialized_start=1655
-  _globals['_REPORTROUNDSREQUEST']._serialized_end=1815
-  _globals['_REPORTROUNDSRESPONSE']._serialized_start=1817
-  _globals['_REPORTROUNDSRESPONSE']._serialized_end=1929
-  _globals['_MEMBERSHIPSERVICE']._serialized_start=2124
-  _globals['_MEMBERSHIPSERVICE']._serialized_end=2584
+  _globals['_PARTICIPATION']._serialized_end=282
+  _globals['_JOINREQUEST']._serialized_start=284
+  _globals['_JOINREQUEST']._serialized_end=351
+  _globals['_JOINRESPONSE']._serialized_start=354
+  _globals['_JOINRESPONSE']._serialized_end=520
+  _globals['_STARTREQUEST']._serialized_start=522
+  _globals['_STARTREQUEST']._serialized_end=636
+  _globals['_DECLAREDCLAIM']._serialized_start=639
+  _globals['_DECLAREDCLAIM']._serialized_end=846
+  _globals['_STARTRESPONSE']._serialized_start=848
+  _globals['_STARTRESPONSE']._serialized_end=953
+  _globals['_OBSERVEREQUEST']._serialized_start=955
+  _globals['_OBSERVEREQUEST']._serialized_end=1028
+  _globals['_OBSERVERESPONSE']._serialized_start=1030
+  _globals['_OBSERVERESPONSE']._serialized_end=1137
+  _globals['_LEAVEREQUEST']._serialized_start=1139
+  _globals['_LEAVEREQUEST']._serialized_end=1210
+  _globals['_LEAVERESPONSE']._serialized_start=1212
+  _globals['_LEAVERESPONSE']._serialized_end=1317
+  _globals['_GETPARTICIPATIONREQUEST']._serialized_start=1319
+  _globals['_GETPARTICIPATIONREQUEST']._serialized_end=1381
+  _globals['_GETPARTICIPATIONRESPONSE']._serialized_start=1383
+  _globals['_GETPARTICIPATIONRESPONSE']._serialized_end=1499
+  _globals['_ROUNDREPORT']._serialized_start=1502
+  _globals['_ROUNDREPORT']._serialized_end=1669
+  _globals['_ROUNDREPORT_FATE']._serialized_start=1593
+  _globals['_ROUNDREPORT_FATE']._serialized_end=1669
+  _globals['_REPORTROUNDSREQUEST']._serialized_start=1672
+  _globals['_REPORTROUNDSREQUEST']._serialized_end=1832
+  _globals['_REPORTROUNDSRESPONSE']._serialized_start=1834
+  _globals['_REPORTROUNDSRESPONSE']._serialized_end=1946
+  _globals['_MEMBERSHIPSERVICE']._serialized_start=2141
+  _globals['_MEMBERSHIPSERVICE']._serialized_end=2601
 # @@protoc_insertion_point(module_scope)

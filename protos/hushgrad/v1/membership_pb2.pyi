@@ -23,18 +23,20 @@ PARTICIPATION_STATE_SUSPENDED: ParticipationState
 PARTICIPATION_STATE_LEFT: ParticipationState
 
 class Participation(_message.Message):
-    __slots__ = ("state", "entry_round", "exit_round", "wanted_rounds", "suspensions")
+    __slots__ = ("state", "entry_round", "exit_round", "wanted_rounds", "suspensions", "evicted")
     STATE_FIELD_NUMBER: _ClassVar[int]
     ENTRY_ROUND_FIELD_NUMBER: _ClassVar[int]
     EXIT_ROUND_FIELD_NUMBER: _ClassVar[int]
     WANTED_ROUNDS_FIELD_NUMBER: _ClassVar[int]
     SUSPENSIONS_FIELD_NUMBER: _ClassVar[int]
+    EVICTED_FIELD_NUMBER: _ClassVar[int]
     state: ParticipationState
     entry_round: int
     exit_round: int
     wanted_rounds: _containers.RepeatedScalarFieldContainer[int]
     suspensions: int
-    def __init__(self, state: _Optional[_Union[ParticipationState, str]] = ..., entry_round: _Optional[int] = ..., exit_round: _Optional[int] = ..., wanted_rounds: _Optional[_Iterable[int]] = ..., suspensions: _Optional[int] = ...) -> None: ...
+    evicted: bool
+    def __init__(self, state: _Optional[_Union[ParticipationState, str]] = ..., entry_round: _Optional[int] = ..., exit_round: _Optional[int] = ..., wanted_rounds: _Optional[_Iterable[int]] = ..., suspensions: _Optional[int] = ..., evicted: _Optional[bool] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("caller", "join_id")

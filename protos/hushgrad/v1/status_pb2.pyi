@@ -49,7 +49,7 @@ class ParticipantStatus(_message.Message):
     def __init__(self, participant: _Optional[str] = ..., participation: _Optional[_Union[_membership_pb2.Participation, _Mapping]] = ..., next_owed_round: _Optional[int] = ..., rounds_received: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_invalid: _Optional[int] = ..., rounds_without_update: _Optional[int] = ..., rounds_lost: _Optional[int] = ..., updates_flagged: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("server", "federation", "terms_digest", "phase", "final_version", "waiting_for", "participants", "uptime_seconds", "watchers")
+    __slots__ = ("server", "federation", "terms_digest", "phase", "final_version", "waiting_for", "participants", "uptime_seconds", "watchers", "is_paused", "is_draining")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     TERMS_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -59,6 +59,8 @@ class GetStatusResponse(_message.Message):
     PARTICIPANTS_FIELD_NUMBER: _ClassVar[int]
     UPTIME_SECONDS_FIELD_NUMBER: _ClassVar[int]
     WATCHERS_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
     server: _common_pb2.ServerState
     federation: str
     terms_digest: bytes
@@ -68,7 +70,9 @@ class GetStatusResponse(_message.Message):
     participants: _containers.RepeatedCompositeFieldContainer[ParticipantStatus]
     uptime_seconds: float
     watchers: int
-    def __init__(self, server: _Optional[_Union[_common_pb2.ServerState, _Mapping]] = ..., federation: _Optional[str] = ..., terms_digest: _Optional[bytes] = ..., phase: _Optional[_Union[Phase, str]] = ..., final_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., participants: _Optional[_Iterable[_Union[ParticipantStatus, _Mapping]]] = ..., uptime_seconds: _Optional[float] = ..., watchers: _Optional[int] = ...) -> None: ...
+    is_paused: bool
+    is_draining: bool
+    def __init__(self, server: _Optional[_Union[_common_pb2.ServerState, _Mapping]] = ..., federation: _Optional[str] = ..., terms_digest: _Optional[bytes] = ..., phase: _Optional[_Union[Phase, str]] = ..., final_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., participants: _Optional[_Iterable[_Union[ParticipantStatus, _Mapping]]] = ..., uptime_seconds: _Optional[float] = ..., watchers: _Optional[int] = ..., is_paused: _Optional[bool] = ..., is_draining: _Optional[bool] = ...) -> None: ...
 
 class ReportEvaluationRequest(_message.Message):
     __slots__ = ("caller", "version", "accuracy", "averaged_accuracy", "examples")

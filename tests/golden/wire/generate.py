@@ -15,10 +15,19 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from hushgrad.v1 import common_pb2, enrollment_pb2, membership_pb2, models_pb2, status_pb2, terms_pb2, updates_pb2
+from hushgrad.v1 import (
+    admin_pb2,
+    common_pb2,
+    enrollment_pb2,
+    membership_pb2,
+    models_pb2,
+    status_pb2,
+    terms_pb2,
+    updates_pb2,
+)
 
 HERE = Path(__file__).resolve().parent
-MODULES = (common_pb2, terms_pb2, membership_pb2, updates_pb2, models_pb2, status_pb2, enrollment_pb2)
+MODULES = (common_pb2, terms_pb2, membership_pb2, updates_pb2, models_pb2, status_pb2, enrollment_pb2, admin_pb2)
 
 
 def descriptors() -> list[Descriptor]:
