@@ -6,7 +6,7 @@ WORKDIR /source
 COPY . .
 # Wheels only, so that nothing is compiled, not even here. pip stays behind.
 RUN python3 -m venv /opt/hushgrad \
-    && /opt/hushgrad/bin/pip install --no-cache-dir --only-binary :all: --constraint constraints.txt ".[server]" \
+    && /opt/hushgrad/bin/pip install --no-cache-dir --only-binary :all: --constraint constraints.txt ".[web]" \
     && /opt/hushgrad/bin/pip uninstall --yes pip setuptools
 
 FROM ${PYTHON_IMAGE}
@@ -23,7 +23,8 @@ WORKDIR /federation
 # Receipts, checkpoints and published models. The root may be read-only; /federation, with the configuration, must be
 # writable where the server signs certificates with an authority in it.
 VOLUME /state
-EXPOSE 7443
+# Clients, and, where server.toml says web_listen, the page and metrics.
+EXPOSE 7443 7480
 # Asks the listener for people at this machine: the other one wants a certificate. server.toml must say admin_listen.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
     CMD ["hushgrad-server", "status", "127.0.0.1:7444"]
