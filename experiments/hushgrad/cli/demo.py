@@ -18,6 +18,7 @@ import click
 )  # fmt: skip
 @click.option("--keep-sealed", is_flag=True, help="Keep the sealed bytes of every update at the server.")
 @click.option("--chaos", is_flag=True, help="Kill a client and the server, lose and repeat calls, and audit the end.")
+@click.option("--page", is_flag=True, help="Show a live page in your browser; it stays at the end until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json and nothing else.")
 @click.option("--prepare-only", is_flag=True, help="Write everybody's files and start nothing.")
 @click.option(
@@ -33,6 +34,7 @@ def command(
     runs_dir: Path,
     keep_sealed: bool,
     chaos: bool,
+    page: bool,
     as_json: bool,
     prepare_only: bool,
     out: Path | None,
@@ -44,6 +46,8 @@ def command(
     The data are 11,055 web pages, phishing or not. A fifth is the public test set; the rest is cut into five private
     parts, one for each client. --seed fixes the cut, never the noise: two runs are never the same.
     """
+    if page and (prepare_only or as_json):
+        raise click.UsageError("--page goes neither with --prepare-only nor with --json")
     if not prepare_only and (out or listen or server):
         raise click.UsageError("--out, --listen and --server go with --prepare-only")
 
@@ -69,7 +73,9 @@ def command(
 
     from hushgrad.experiments import demo, summary
 
-    options = demo.Options(seed=seed, rounds=rounds, runs=runs_dir, name=name, keep_sealed=keep_sealed, chaos=chaos)
+    options = demo.Options(
+        seed=seed, rounds=rounds, runs=runs_dir, name=name, keep_sealed=keep_sealed, chaos=chaos, page=page
+    )
     console = Console(stderr=as_json, quiet=as_json)
     folder, found = demo.run(options, console)
     if as_json:
@@ -82,3 +88,5 @@ def command(
         highlight=False,
         soft_wrap=True,
     )
+    if page:
+        demo.hold_page(folder, console)

@@ -38,6 +38,7 @@ class Board:
     final_version: int
     clients: dict[str, ClientView]
     address: str | None = None
+    page: str | None = None
     version: int = 0
     accuracy: float | None = None
     accuracy_averaged: float | None = None
@@ -51,6 +52,8 @@ class Board:
             _apply_client(self.clients[source], kind, event)
         elif kind == "listening":
             self.address = str(event["address"])
+        elif kind == "listening_for_web":
+            self.page = str(event["url"])
         elif kind == "published":
             self.version = max(self.version, int(event["version"]))
         elif kind == "suspended":

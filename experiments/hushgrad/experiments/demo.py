@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from hushgrad.client import ledger, report
 from hushgrad.experiments import (
     chaos,
     demo_files,
+    demo_settings,
     display,
     fetch,
     folders,
@@ -48,6 +50,7 @@ class Options:
         name: of this run; empty: made from the time.
         keep_sealed: whether the server keeps the sealed bytes of every update.
         chaos: whether processes are killed and calls lost and repeated on the way; see `chaos`.
+        page: whether the server shows a page of what happens.
     """
 
     seed: int
@@ -56,6 +59,7 @@ class Options:
     name: str
     keep_sealed: bool
     chaos: bool = False
+    page: bool = False
 
 
 def run(options: Options, console: Console) -> tuple[Path, dict[str, Any]]:
@@ -76,6 +80,7 @@ def run(options: Options, console: Console) -> tuple[Path, dict[str, Any]]:
         rounds=options.rounds,
         states="../state",
         keep_sealed=options.keep_sealed or options.chaos,
+        web_listen=_page_address() if options.page else "",
     )
     for name in ("logs", "ledgers", "state"):
         (folder / name).mkdir()
@@ -168,6 +173,8 @@ def _federate(
         group.start("chaos", "hushgrad.experiments.chaos_proxy", ["--upstream", address, *chaos.RATES])
         board.address = None
         watched = _await_address(group, board)
+    if board.page is not None:
+        console.print(f"Look at it: {board.page}", highlight=False, soft_wrap=True)
     at = ["--server", watched]
     group.start("evaluator", "hushgrad.client", ["evaluate", *config("evaluator"), *at, *json_log])
     group.wait([f"{name}-ledger" for name in participants], SETUP_SECONDS)
@@ -206,6 +213,34 @@ def _federate(
     if reference_accuracy is None:
         reference_accuracy = reference.accuracy(prepared.train, prepared.test)
     return outcome, reference_accuracy, trouble
+
+
+def hold_page(folder: Path, console: Console) -> None:
+    """Serves the page of a run that is over, until somebody ends it by Ctrl-C."""
+    group = processes.Group(folder / "logs", processes.environment(folder / "state" / "home"))
+    with processes.interruptible(), _ended_together(group), contextlib.suppress(KeyboardInterrupt):
+        config = str(folder / "configuration" / "server.toml")
+        group.start("server-page", "hushgrad.server", ["run", "--config", config, "--log-format", "json"])
+        board = Board(0, {})
+        while group.running():
+            for source, event in group.events(POLL_SECONDS):
+                board.apply(source, event)
+                if event.get("event") == "listening_for_web":
+                    console.print(f"The page stays at {board.page} until you press Ctrl-C.", soft_wrap=True)
+            group.check()
+
+
+def _page_address() -> str:
+    """Returns where the page is: always the same place, unless somebody is there already."""
+    for port in (demo_settings.PAGE_PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return f"127.0.0.1:{probe.getsockname()[1]}"
+    raise InputError("no port of this machine is free for the page; leave out --page")
 
 
 def _await_address(group: processes.Group, board: Board) -> str:

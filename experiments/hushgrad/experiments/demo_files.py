@@ -37,6 +37,7 @@ def prepare(
     server: str = "127.0.0.1:7443",
     states: str = "state",
     keep_sealed: bool = False,
+    web_listen: str = "",
 ) -> Prepared:
     """Writes terms.toml, initial.safetensors, server.toml, client-1.toml ... client-5.toml, evaluator.toml and data/.
 
@@ -48,6 +49,7 @@ def prepare(
         server: host:port as clients reach it.
         states: folder of everybody's state, relative to the folder.
         keep_sealed: whether the server keeps the sealed bytes of every update.
+        web_listen: host:port of the server's page, which then stays until it is stopped; empty: there is none.
 
     Raises:
         InputError: if the folder is not empty, or a number cannot be.
@@ -74,7 +76,9 @@ def prepare(
             state=f"{states}/server",
             keep_sealed=keep_sealed,
             keep_versions=0,
-            linger_seconds=demo_settings.LINGER_SECONDS,
+            # 0 is for ever: who looks at the page decides when it has been looked at.
+            linger_seconds=0.0 if web_listen else demo_settings.LINGER_SECONDS,
+            web_listen=web_listen,
         )
     )
     test = table.take(cut.test)

@@ -19,6 +19,7 @@ RELEASE_INTERVAL_SECONDS = 0.03
 
 STRAGGLER_TIMEOUT_SECONDS = 60.0
 LINGER_SECONDS = 30.0
+PAGE_PORT = 7480
 
 
 def request(*, name: str, features: int, records: int, rounds: int) -> Request:

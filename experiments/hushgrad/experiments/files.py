@@ -100,8 +100,20 @@ samplers = [{_text(request.sampler)}]
 """
 
 
-def server(*, listen: str, state: str, keep_sealed: bool, keep_versions: int, linger_seconds: float) -> str:
-    """Returns server.toml; with certificates and a local listener, if other machines can reach the address."""
+def server(
+    *,
+    listen: str,
+    state: str,
+    keep_sealed: bool,
+    keep_versions: int,
+    linger_seconds: float,
+    web_listen: str = "",
+) -> str:
+    """Returns server.toml; with certificates and a local listener, if other machines can reach the address.
+
+    Args:
+        web_listen: host:port of the page; empty: the line is there for whoever wants it.
+    """
     is_local = listen.startswith(("127.", "localhost:", "[::1]:"))
     return f"""\
 {_line("listen", _text(listen), "host:port; port 0 picks a free one and logs it")}
@@ -115,6 +127,8 @@ heartbeat_seconds = 5.0
 linger_seconds = {_number(linger_seconds)}
 # Health, status and gRPC reflection for people at this machine; on loopback only, off unless it is written here.
 {"# " if is_local else ""}admin_listen = "127.0.0.1:7444"
+# A page of how the federation does, http://127.0.0.1:7480/, and Prometheus' /metrics. From elsewhere: docs/page.md.
+{"" if web_listen else "# "}web_listen = {_text(web_listen or "127.0.0.1:7480")}
 {"" if is_local else _TLS}"""
 
 

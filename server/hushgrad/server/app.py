@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from hushgrad.server import backup, initialize, overview, stored, wal
+from hushgrad.server import administration_service, backup, initialize, overview, stored, wal
 from hushgrad.server import config as config_module
 from hushgrad.server import database as database_module
+from hushgrad.server.administration_service import AdministrationService
 from hushgrad.server.aggregation import Published
 from hushgrad.server.config import ServerConfig
 from hushgrad.server.content import ContentCheck
@@ -37,7 +38,14 @@ from hushgrad.server.store import Store
 from hushgrad.server.stored import Mean
 from hushgrad.server.update_service import UpdateService
 from hushgrad.server.watch import Publisher
-from hushgrad.v1 import enrollment_pb2_grpc, membership_pb2_grpc, status_pb2_grpc, terms_pb2_grpc, updates_pb2_grpc
+from hushgrad.v1 import (
+    admin_pb2_grpc,
+    enrollment_pb2_grpc,
+    membership_pb2_grpc,
+    status_pb2_grpc,
+    terms_pb2_grpc,
+    updates_pb2_grpc,
+)
 from hushgrad.wire import terms as wire_terms
 
 if TYPE_CHECKING:
@@ -236,6 +244,9 @@ class _Server:
         )
         self._status = StatusService(self._host, terms, terms_digest, self._publisher)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status, server)
+        self._administration = AdministrationService(self._host, self._publisher, self._gate)
+        if administration_service.is_served_on(self._config.listen, has_tls=self._door is not None):
+            admin_pb2_grpc.add_AdministrationServiceServicer_to_server(self._administration, server)
         server.add_generic_rpc_handlers((self._models.handler(),))
         if self._door is not None and self._door.authority is not None:
             from hushgrad.server.enrollment_service import EnrollmentService
@@ -263,16 +274,17 @@ class _Server:
         self._host.begin()
         await server.start()
         await self._tell_health(health_pb2.HealthCheckResponse.SERVING)
-        self._log.info("listening", address=address)
         if page is not None:
             page.start()
+        self._log.info("listening", address=address)
         stop = asyncio.create_task(self._stop.wait())
         end = asyncio.create_task(self._linger())
         beside = [asyncio.create_task(self._follow_backups())]
         if self._door is not None:
             beside.append(asyncio.create_task(self._door.access.watch()))
-        await asyncio.wait((stop, end), return_when=asyncio.FIRST_COMPLETED)
-        for task in (stop, end, *beside):
+        drained = asyncio.create_task(self._host.drained.wait())
+        await asyncio.wait((stop, end, drained), return_when=asyncio.FIRST_COMPLETED)
+        for task in (stop, end, drained, *beside):
             task.cancel()
         await self._drain(server)
         if page is not None:
@@ -329,7 +341,7 @@ class _Server:
             return None
         from hushgrad.server import admin
 
-        server, address = await admin.serve(self._config.admin_listen, self._status, self._health)
+        server, address = await admin.serve(self._config.admin_listen, self._status, self._administration, self._health)
         self._log.info("listening_for_admin", address=address)
         return server
 
