@@ -1,30 +1,56 @@
-"""Measures every figure, prints a table and writes a JSON file.
+"""Measures every figure, prints tables and writes a JSON file.
 
 Ends with 1 when a figure could not be measured; a figure that misses its bar is shown and does not change the exit code
 unless --strict is given, because a busy machine is no fault of the code.
 """
 
 import argparse
+import functools
 import json
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import accounting, folding, harness, networks, noise, sealing, serving, starting, training
-from benchmarks.harness import Row, Unmeasured
+from benchmarks import (
+    accounting,
+    crowd,
+    folding,
+    harness,
+    ingest,
+    machine,
+    memory,
+    networks,
+    noise,
+    resting,
+    rounds,
+    sealing,
+    starting,
+    training,
+)
+from benchmarks.harness import Bound, Record, Row, Unmeasured
 
-GROUPS = {
+GROUPS: dict[str, Callable[[], Iterable[harness.Figure | Unmeasured]]] = {
     "accounting": accounting.figures,
     "noise": noise.figures,
     "training": training.figures,
     "networks": networks.figures,
     "sealing": sealing.figures,
     "folding": folding.figures,
-    "serving": serving.figures,
     "starting": starting.figures,
+    "resting": resting.figures,
+    "rounds": rounds.figures,
+    "ingest": ingest.figures,
+    "memory": memory.figures,
+    "crowd": crowd.figures,
+}
+SETS = {
+    "client": ("noise", "training", "networks", "sealing"),
+    "server": ("resting", "rounds", "ingest", "memory", "crowd"),
 }
 
 
@@ -32,37 +58,84 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("bench.json"), help="file to write (bench.json)")
     parser.add_argument("--strict", action="store_true", help="also fail when a figure misses its bar")
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; all without any")
+    parser.add_argument("--sizes", default="", help="of the rounds, as numbers of parameters; all without it")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join((*GROUPS, *SETS))}; all without any")
     arguments = parser.parse_args()
-    if unknown := set(arguments.groups) - set(GROUPS):
-        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    if unknown := set(arguments.groups) - set(GROUPS) - set(SETS):
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join((*GROUPS, *SETS))}")
+    groups = dict(GROUPS)
+    if arguments.sizes:
+        chosen = arguments.sizes.split(",")
+        if strange := set(chosen) - {str(size.parameters) for size in rounds.SIZES}:
+            parser.error(f"no size {', '.join(sorted(strange))}; see benchmarks/rounds.py")
+        sizes = tuple(size for size in rounds.SIZES if str(size.parameters) in chosen)
+        groups["rounds"] = functools.partial(rounds.figures, sizes)
 
     started = time.monotonic()
     console = Console(stderr=True)
-    found: list[Row | Unmeasured] = []
-    for name in arguments.groups or GROUPS:
-        console.print(f"measuring {name}")
-        found += harness.measure(name, GROUPS[name])
-    rows = [row for row in found if isinstance(row, Row)]
-    missing = [row for row in found if isinstance(row, Unmeasured)]
+    found: list[harness.Figure | Unmeasured] = []
+    wanted = [group for name in arguments.groups or GROUPS for group in SETS.get(name, (name,))]
+    before = machine.describe()
+    for name in dict.fromkeys(wanted):
+        console.print(f"[{time.monotonic() - started:4.0f} s] measuring {name}", markup=False)
+        found += harness.measure(name, groups[name])
+    measured = [one for one in found if not isinstance(one, Unmeasured)]
+    missing = [one for one in found if isinstance(one, Unmeasured)]
 
-    arguments.output.write_text(json.dumps([row.to_dict() for row in rows], indent=2) + "\n")
-    Console(width=None if sys.stdout.isatty() else 140).print(_table(rows))
-    console.print(f"{len(rows)} figures in {time.monotonic() - started:.0f} s, written to {arguments.output}")
-    for row in missing:
-        console.print(f"NOT MEASURED {row.name}: {row.reason}", style="bold red", markup=False, soft_wrap=True)
-    failed = bool(missing) or not rows or (arguments.strict and not all(row.holds for row in rows))
+    arguments.output.write_text(json.dumps(_document(before, measured, missing), indent=2) + "\n")
+    paper = Console(width=None if sys.stdout.isatty() else 140)
+    for table in _tables(measured):
+        if table.row_count:
+            paper.print(table)
+    console.print(f"{len(measured)} figures in {time.monotonic() - started:.0f} s, written to {arguments.output}")
+    for one in missing:
+        console.print(f"NOT MEASURED {one.name}: {one.reason}", style="bold red", markup=False, soft_wrap=True)
+    judged = [one for one in measured if not isinstance(one, Record)]
+    failed = bool(missing) or not measured or (arguments.strict and not all(one.holds for one in judged))
     return 1 if failed else 0
 
 
-def _table(rows: list[Row]) -> Table:
-    table = Table(
+def _document(before: dict[str, Any], measured: list[harness.Figure], missing: list[Unmeasured]) -> dict[str, Any]:
+    def of(kind: type) -> list[dict[str, object]]:
+        return [one.to_dict() for one in measured if isinstance(one, kind)]
+
+    return {
+        "machine": before,
+        "version": machine.commit(),
+        "ratios": of(Row),
+        "bounds": of(Bound),
+        "records": of(Record),
+        "not_measured": [{"name": one.name, "reason": one.reason} for one in missing],
+    }
+
+
+def _tables(measured: list[harness.Figure]) -> Iterable[Table]:
+    ratios = Table(
         "figure", "value", "against", "ratio", "bar", "holds", caption="ratio: ours / yardstick, less is better"
     )
-    for row in rows:
-        holds = "yes" if row.holds else "[bold red]no"
-        table.add_row(row.name, f"{row.value:.4g} {row.unit}", row.against, f"{row.ratio:.3g}", f"{row.bar:.3g}", holds)
-    return table
+    bounds = Table("figure", "value", "bar", "holds")
+    columns = ("", "rounds/s", "round ms", "server CPU ms", "in MB/s", "peak MiB", "x 5 raw echoes", "x 5 gRPC echoes")
+    played = Table(*columns, caption="rounds of five client processes; medians")
+    others = Table("beside", "values")
+    for one in measured:
+        if isinstance(one, Row):
+            ratios.add_row(
+                one.name, f"{one.value:.4g} {one.unit}", one.against, f"{one.ratio:.3g}", f"{one.bar:.3g}", _holds(one)
+            )
+        elif isinstance(one, Bound):
+            bounds.add_row(one.name, f"{one.value:.3g} {one.unit}", f"{one.sense} {one.bar:.3g}", _holds(one))
+        elif one.values.get("kind") == "rounds":
+            names = ("rounds_per_second", "round_ms", "server_cpu_ms", "ingest_mb_per_second", "peak_mib")
+            numbers = [one.values[name] for name in (*names, "x_raw_echoes", "x_grpc_echoes")]
+            played.add_row(one.name, *(f"{float(number):.3g}" for number in numbers))
+        else:
+            values = [f"{key} {value:.4g}" for key, value in one.values.items() if not isinstance(value, str)]
+            others.add_row(one.name, ", ".join(values))
+    return ratios, played, others, bounds
+
+
+def _holds(one: Row | Bound) -> str:
+    return "yes" if one.holds else "[bold red]no"
 
 
 if __name__ == "__main__":

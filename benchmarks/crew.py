@@ -49,12 +49,12 @@ class Crew:
 
 
 @contextmanager
-def hired(count: int, log: Path) -> Iterator[Crew]:
+def hired(count: int, log: Path, *, module: str = "benchmarks.worker") -> Iterator[Crew]:
     """Starts so many client processes, their errors in a file, and ends them."""
     with log.open("wb") as errors:
         processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.worker", str(place)],
+                [sys.executable, "-m", module, str(place)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

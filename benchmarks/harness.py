@@ -8,9 +8,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Action = Callable[[], object]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Row:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the row as it stands in bench.json, numbers with four significant digits."""
-        return _rounded(asdict(self))
+        return rounded(asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class Bound:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the figure as it stands in bench.json, numbers with four significant digits."""
-        return _rounded(asdict(self)) | {"holds": self.holds}
+        return rounded(asdict(self)) | {"holds": self.holds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Record:
 
     def to_dict(self) -> dict[str, object]:
         """Returns the record as it stands in bench.json, numbers with four significant digits."""
-        return {"name": self.name} | _rounded(self.values)
+        return {"name": self.name} | rounded(self.values)
 
 
 Figure = Row | Bound | Record
@@ -155,7 +156,7 @@ def pairs(ours: Callable[[], float], yardstick: Callable[[], float], *, repeats:
     return Pairs(tuple(a for a, _ in found), tuple(b for _, b in found))
 
 
-def measure(name: str, figures: Callable[[], Iterable[Figure | Unmeasured]]) -> Iterator[Figure | Unmeasured]:
+def measure(name: str, figures: Callable[[], Iterable[_T]]) -> Iterator[_T | Unmeasured]:
     """Runs a group of figures; whatever goes wrong becomes a row that says so."""
     try:
         yield from figures()
@@ -163,5 +164,5 @@ def measure(name: str, figures: Callable[[], Iterable[Figure | Unmeasured]]) -> 
         yield Unmeasured(name, f"{type(error).__name__}: {error}")
 
 
-def _rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in values.items()}

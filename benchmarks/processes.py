@@ -90,9 +90,7 @@ def cpu_seconds(pid: int) -> float:
     process = psutil.Process(pid)
     coarse = sum(process.cpu_times()[:2])
     try:
-        fine = sum(
-            int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
-        ) * 1e-9
+        fine = sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) * 1e-9
     except (OSError, ValueError, IndexError):
         return coarse
     return fine if abs(fine - coarse) < 0.02 + 0.05 * coarse else coarse

@@ -84,7 +84,7 @@ DURABLE_FACTOR = 1.5
 
 
 @dataclass(slots=True)
-class _Found:
+class Found:
     """What the blocks of one mode gave; seconds and CPU seconds of one round each."""
 
     wall: list[float] = field(default_factory=list)
@@ -123,16 +123,16 @@ def figures(sizes: tuple[Size, ...] = SIZES) -> Iterator[Bound | Record | Unmeas
                 yield from _report(size, mode, found[mode], yardsticks, wire_seconds)
 
 
-def _measure(size: Size, modes: tuple[Mode, ...]) -> tuple[dict[Mode, _Found], _Yardsticks]:
-    found, yardsticks = {mode: _Found() for mode in modes}, _Yardsticks()
+def _measure(size: Size, modes: tuple[Mode, ...]) -> tuple[dict[Mode, Found], _Yardsticks]:
+    found, yardsticks = {mode: Found() for mode in modes}, _Yardsticks()
     payload_bytes = 4 * size.parameters
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as name, ExitStack() as stack:
         folder = Path(name)
         crew = stack.enter_context(crew_module.hired(CLIENTS, folder / "clients.log"))
-        servers = {mode: _serve(stack, folder / f"mode-{at}", size, mode) for at, mode in enumerate(modes)}
+        servers = {mode: serve(stack, folder / f"mode-{at}", size, mode) for at, mode in enumerate(modes)}
         for mode, (address, _) in servers.items():
             crew.all("enter", mode=mode.name, address=address, short_hash=not mode.is_durable)
-        bare, bare_pid = _start_bare(stack, folder)
+        bare, bare_pid = start_bare(stack, folder)
         crew.all("bare", address=bare, size=payload_bytes)
         raw = _start_raw(stack, folder, payload_bytes)
         source = np.zeros(payload_bytes, np.uint8)
@@ -142,7 +142,7 @@ def _measure(size: Size, modes: tuple[Mode, ...]) -> tuple[dict[Mode, _Found], _
         for block in blocks:
             for mode, (address, pid) in servers.items():
                 crew.all("prepare", mode=mode.name, count=size.rounds)
-                _play(crew, mode, pid, size.rounds, found[mode] if block else _Found())
+                play(crew, mode, pid, size.rounds, found[mode] if block else Found())
                 _ = address
             kept = yardsticks if block else _Yardsticks()
             before = processes.cpu_seconds(bare_pid)
@@ -160,7 +160,7 @@ def _measure(size: Size, modes: tuple[Mode, ...]) -> tuple[dict[Mode, _Found], _
     return found, yardsticks
 
 
-def _serve(stack: ExitStack, folder: Path, size: Size, mode: Mode) -> tuple[str, int]:
+def serve(stack: ExitStack, folder: Path, size: Size, mode: Mode) -> tuple[str, int]:
     """Starts a server; returns its address and process."""
     command = federation.durable_server() if mode.is_durable else federation.wire_server()
     plan = Plan(
@@ -182,7 +182,7 @@ LIMITS = "upload_bytes_per_second = 1e10\ncalls_per_second = 1e5\n"
 """Limits of each client's pace would be measured in place of the server."""
 
 
-def _start_bare(stack: ExitStack, folder: Path) -> tuple[str, int]:
+def start_bare(stack: ExitStack, folder: Path) -> tuple[str, int]:
     address, log = processes.free_address(), folder / "bare.log"
     server = stack.enter_context(processes.running([processes.PYTHON, "-m", "benchmarks.bare_server", address], log))
     processes.wait_until_serving(address, server, log)
@@ -196,7 +196,7 @@ def _start_raw(stack: ExitStack, folder: Path, payload_bytes: int) -> raw_socket
     return raw_sockets.RawEchoes(address, payload_bytes, CLIENTS)
 
 
-def _play(crew: Crew, mode: Mode, pid: int, rounds: int, found: _Found) -> None:
+def play(crew: Crew, mode: Mode, pid: int, rounds: int, found: Found) -> None:
     before = processes.cpu_seconds(pid)
     answers = crew.all("play", mode=mode.name, count=rounds)
     found.cpu.append((processes.cpu_seconds(pid) - before) / rounds)
@@ -222,7 +222,7 @@ def _verify(address: str, crew: Crew, mode: Mode, size: Size, *, rounds: int) ->
 def _report(
     size: Size,
     mode: Mode,
-    found: _Found,
+    found: Found,
     yardsticks: _Yardsticks,
     wire_seconds: dict[tuple[int, int], float],
 ) -> Iterator[Bound | Record]:

@@ -47,4 +47,4 @@ class ShortSha256:
 
 def install() -> None:
     """Takes the place of hashlib.sha256 in this process. Call it before anything of ours is imported."""
-    hashlib.sha256 = ShortSha256  # type: ignore[assignment,misc]
+    hashlib.sha256 = ShortSha256  # type: ignore[assignment]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import federation, harness, processes
+from benchmarks.federation import Plan
 from benchmarks.harness import Row, Unmeasured
 
 BAR_SERVER = 5.0
@@ -33,7 +34,7 @@ def figures() -> Iterator[Row | Unmeasured]:
 def _server() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as name:
         folder = Path(name)
-        config = federation.prepare(folder, rounds=100)
+        config = federation.prepare(folder, Plan())
         script: list[str | Path] = [processes.SCRIPTS / "hushgrad-server", "run", "--config", config, "--listen"]
         bare: list[str | Path] = [processes.SCRIPTS / "python", "-m", "benchmarks.bare_server"]
         log = folder / "log"

@@ -41,8 +41,8 @@ def _leave_out() -> None:
             future.set_result(result)
             return future
 
-    app.Store = MemoryStore  # type: ignore[misc]
-    app.ContentCheck = lambda *_arguments: None  # type: ignore[misc,assignment]
+    app.Store = MemoryStore  # type: ignore[attr-defined]
+    app.ContentCheck = lambda *_arguments: None  # type: ignore[assignment,attr-defined]
     content.measure = lambda _payload: None  # type: ignore[assignment,return-value]
 
 

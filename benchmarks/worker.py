@@ -41,7 +41,7 @@ class Ours:
     """A participant of one server of ours."""
 
     def __init__(self, address: str, place: int, *, short: bool) -> None:
-        self._place = place
+        self._address, self._place = address, place
         self._sha256 = short_hash.ShortSha256 if short else hashlib.sha256
         self._name = f"client-{place + 1}"
         self._channel = grpc.insecure_channel(address, options=OPTIONS)
@@ -151,8 +151,12 @@ class Ours:
 
     def stop_reading(self) -> None:
         """Asks for the newest model and reads its first chunk only, for ever."""
-        request = models_pb2.GetModelRequest(caller=self._caller, version=self._newest)
-        self._stalled = self._get(request)
+        # On a connection of its own: a full window would hold up everything else that shares it.
+        channel = grpc.insecure_channel(self._address, options=OPTIONS)
+        get = channel.unary_stream(
+            "/hushgrad.v1.ModelService/GetModel", request_serializer=models_pb2.GetModelRequest.SerializeToString
+        )
+        self._stalled = get(models_pb2.GetModelRequest(caller=self._caller, version=self._newest))
         next(self._stalled)
 
     def close(self) -> None:
@@ -173,7 +177,9 @@ class Bare:
 
     def __init__(self, address: str, size: int) -> None:
         self._channel = grpc.insecure_channel(address, options=OPTIONS)
-        self._chunks = [bytes(min(bare_server.CHUNK_BYTES, size - at)) for at in range(0, size, bare_server.CHUNK_BYTES)]
+        self._chunks = [
+            bytes(min(bare_server.CHUNK_BYTES, size - at)) for at in range(0, size, bare_server.CHUNK_BYTES)
+        ]
         self._echo = self._channel.unary_unary(bare_server.ECHO)
         self._echo_stream = self._channel.stream_stream(bare_server.ECHO_STREAM)
         self._sink = self._channel.stream_unary(bare_server.SINK)

@@ -30,9 +30,9 @@ def run(monkeypatch, tmp_path):
 
 
 def test_row_has_the_promised_keys_and_the_median_ratio(run):
-    code, rows = run({"good": good})
+    code, written = run({"good": good})
     assert code == 0
-    assert rows == [
+    assert written["ratios"] == [
         # Ratios 2, 4 and 1.5; times 2, 4 and 3 ms.
         {
             "name": "good",
@@ -47,9 +47,10 @@ def test_row_has_the_promised_keys_and_the_median_ratio(run):
 
 
 def test_figure_that_could_not_be_measured_fails_the_run_and_keeps_the_others(run, capsys):
-    code, rows = run({"broken": broken, "good": good})
+    code, written = run({"broken": broken, "good": good})
     assert code == 1
-    assert [row["name"] for row in rows] == ["good"]
+    assert [row["name"] for row in written["ratios"]] == ["good"]
+    assert written["not_measured"] == [{"name": "broken", "reason": "FileNotFoundError: no peer"}]
     assert "NOT MEASURED broken: FileNotFoundError: no peer" in capsys.readouterr().err
 
 
@@ -59,6 +60,18 @@ def test_figure_over_its_bar_fails_a_strict_run_only(run):
 
     assert run({"slow": slow})[0] == 0
     assert run({"slow": slow}, "--strict")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "sense", "holds"), [(2.0, "at most", True), (2.1, "at most", False), (1.9, "at least", False)]
+)
+def test_bound_is_judged_on_the_right_side_and_written_with_the_verdict(run, value, sense, holds):
+    def bound():
+        yield harness.Bound("fast", value, "ms", 2.0, sense)
+
+    code, written = run({"bound": bound}, "--strict")
+    assert code == (0 if holds else 1)
+    assert written["bounds"][0]["holds"] is holds
 
 
 def test_both_sides_are_measured_in_turn_and_who_begins_alternates():
