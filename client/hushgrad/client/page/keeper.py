@@ -29,7 +29,7 @@ _ATTENTION_SECONDS: Final = 15.0
 _FRESH_SECONDS: Final = 2.0
 _READ_SHARE, _CHECK_SHARE = 0.1, 0.05
 _FIRST_SECONDS: Final = 60.0
-_BAD_ROW = re.compile(r"ledger row (\d+): (.*)", re.DOTALL)
+_NAMED_ROW = re.compile(r"ledger row (\d+)")
 
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -104,10 +104,12 @@ class Keeper:
             RuntimeError: if the thread has failed; that is a mistake in the program.
         """
         with self._changed:
-            self._asked = asked = time.monotonic()
+            before, self._asked = self._asked, time.monotonic()
+            asked = self._asked
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._picture is not None or self._ended, _FIRST_SECONDS)
-            self._changed.wait_for(lambda: self._looked > asked - _FRESH_SECONDS or self._ended, _FRESH_SECONDS)
+            if asked - before > _ATTENTION_SECONDS:
+                self._changed.wait_for(lambda: self._looked > asked - _FRESH_SECONDS or self._ended, _FRESH_SECONDS)
             if self._failure is not None:
                 raise RuntimeError("the page cannot read the ledger any more") from self._failure
             if self._picture is None:
@@ -256,8 +258,9 @@ def _wanted(run: RunStanding) -> list[int]:
 
 
 def _broken(error: Exception) -> Broken:
-    found = _BAD_ROW.match(str(error))
-    return Broken(int(found[1]), found[2]) if found else Broken(None, str(error))
+    text = str(error)
+    named = _NAMED_ROW.search(text)
+    return Broken(int(named[1]) if named else None, text.removeprefix(f"{named[0]}: ") if named else text)
 
 
 def _stamp(folder: Path) -> Stamp:
