@@ -62,7 +62,8 @@ class Feed:
         return self._followers
 
     def close(self) -> None:
-        """Lets every follower go."""
+        """Lets every follower go, with a last picture that is newer than any before."""
+        self._newest = None
         self._closed.set()
 
     async def picture(self) -> tuple[Overview, bytes]:
@@ -92,7 +93,8 @@ class Feed:
     async def follow(self) -> AsyncGenerator[bytes, None]:
         """Yields one JSON object a second, until the feed is closed.
 
-        Each has `overview` and `rates`, and `curves` where there is news; see `History.news`.
+        Each has `overview` and `rates`, and `curves` where there is news; see `History.news`. The last one is of the
+        moment at which the feed was closed.
 
         Raises:
             FullError: if too many follow already.
@@ -102,11 +104,14 @@ class Feed:
         self._followers += 1
         place = Place()
         try:
-            while not self._closed.is_set():
+            while True:
+                is_last = self._closed.is_set()
                 _, encoded = await self.picture()
                 self._history.refresh()
                 news = self._history.news(place)
                 yield encoded + (b',"curves":' + msgspec.json.encode(news) if news else b"") + b"}"
+                if is_last:
+                    return
                 await self._pause()
         finally:
             self._followers -= 1

@@ -433,9 +433,12 @@ function away() {
   mark($("link"), "data-state", "away");
   say($("link-text"), "Not connected");
   document.querySelector("main").setAttribute("data-stale", "");
+  const over = latest && latest.overview.phase === "ended";
   const seen = heardAt ? ` What you see is from ${clock(heardAt / 1000)}.` : "";
   show($("away"), true);
-  say($("away"), `The server does not answer.${seen} This page tries again by itself.`);
+  mark($("away"), "data-tone", over ? "calm" : null);
+  say($("away"), over ? "The federation has ended and its server has stopped. What you see is how it ended." :
+    `The server does not answer.${seen} This page tries again by itself.`);
 }
 
 function connect() {
