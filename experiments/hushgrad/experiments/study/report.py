@@ -1,23 +1,25 @@
 """`hushgrad report`: tables and figures of a folder of results, made from the folder alone."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hushgrad.experiments.study import figures, store, tables, tally
 from hushgrad.experiments.study.figures import Line, Series
+from hushgrad.experiments.study.store import Rows
 from hushgrad.experiments.study.tally import Row
 
 MOST_LINES = 12
 
 
-def write(folder: Path, out: Path) -> list[Path]:
-    """Writes report.md, report.tex, report.json, rows.csv and figures.
+def write(folder: Path, out: Path, form: Rows = "csv") -> list[Path]:
+    """Writes report.md, report.tex, report.json, rows.csv or rows.parquet, and figures.
 
     Args:
         folder: of the results.
         out: where the report goes; may exist.
+        form: of the rows; .csv is the table as it is shown, .parquet has numbers in full.
 
     Returns:
         What was written.
@@ -31,18 +33,18 @@ def write(folder: Path, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     header, body = tables.cells(rows)
     note = tally.caution(len(runs), [row.backend for row in rows])
-    written = [out / "report.md", out / "report.tex", out / "report.json", out / "rows.csv"]
+    written = [out / "report.md", out / "report.tex", out / "report.json", out / f"rows.{form}"]
     pictures = _pictures(rows, out, name)
     links = "".join(f"\n![{path.stem}]({path.name})\n" for path in pictures)
     description = str(runs[0]["configuration"].get("description", ""))
     written[0].write_text(
         f"# {name}\n\n{description + chr(10) * 2 if description else ''}{tables.markdown(header, body)}\n\n"
         f"epsilon is each client's, for its whole run, at the delta beside it. Accuracy: mean and standard deviation "
-        f"over the runs of a row. {note}\n{links}"
+        f"over the runs of a row. {note}\n{''.join(f'{chr(10)}- {line}{chr(10)}' for line in happened(runs))}{links}"
     )
     written[1].write_text(tables.latex(header, body, f"{name}. {note}") + "\n")
     written[2].write_text(json.dumps(contents(folder), indent=1) + "\n")
-    written[3].write_text(_csv(header, body))
+    written[3].write_bytes(store.encoded(body, header, "csv") if form == "csv" else _numbers(rows))
     return [*written, *pictures]
 
 
@@ -58,8 +60,27 @@ def contents(folder: Path) -> dict[str, Any]:
         "name": runs[0]["name"],
         "runs": len(runs),
         "note": tally.caution(len(runs), [row.backend for row in rows]),
+        "happened": happened(runs),
         "rows": [tally.summary(row) for row in rows],
     }
+
+
+def happened(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a sentence for each machine that was lost on the way, and for each claim that was not collected."""
+    found = []
+    for run in runs:
+        for lost in run.get("lost", []):
+            back = f"back at version {lost['returned_at_version']}" if lost["returned"] else "not back before the end"
+            found.append(
+                f"run {run['number']}: {lost['member']} on {lost['host']} was lost at version {lost['at_version']} of "
+                f"{run['rounds']}; {back}"
+            )
+        for name in run.get("claims_not_collected", []):
+            found.append(
+                f"run {run['number']}: the ledger of {name} was not asked; its claim here is the one that it committed "
+                "before its first round"
+            )
+    return found
 
 
 def compare(path: Path, places: Sequence[Path]) -> list[str]:
@@ -152,12 +173,20 @@ def _is_number(found: Any) -> bool:
     return isinstance(found, int | float) and not isinstance(found, bool)
 
 
-def _csv(header: list[str], body: list[list[str]]) -> str:
-    import csv
-    import io
-
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(body)
-    return file.getvalue()
+def _numbers(rows: list[Row]) -> bytes:
+    """Returns what the table is made of as .parquet: claims by their parts, lists as text."""
+    flat: list[dict[str, Any]] = []
+    for row in rows:
+        line: dict[str, Any] = {}
+        for key, found in tally.summary(row).items():
+            if isinstance(found, Mapping):
+                line |= {f"{key}_{inner}": value for inner, value in found.items()}
+            else:
+                line[key] = tables.value(found) if isinstance(found, list) else found
+        flat.append(line)
+    columns = list(dict.fromkeys(key for line in flat for key in line))
+    mixed = {key for key in columns if len({type(line[key]) for line in flat if line.get(key) is not None}) > 1}
+    body = [
+        [tables.value(line.get(key)) if key in mixed else line.get(key) for key in columns] for line in flat
+    ]  # a column has one type: numbers beside words become words
+    return store.encoded(body, columns, "parquet")
