@@ -5,10 +5,12 @@ import hashlib
 from collections.abc import Iterable
 
 import numpy as np
+from hushgrad.server.administration import Ruling
 from hushgrad.server.aggregation import Published
 from hushgrad.server.content import ContentCheck, Policy
 from hushgrad.server.federation import Federation, Frozen, Outcome
 from hushgrad.server.records import (
+    Act,
     Caller,
     Disposition,
     History,
@@ -137,12 +139,15 @@ class MemoryStore:
         )
         self._receipts: dict[tuple[str, int], Receipt] = {}
         self._participants: dict[str, ParticipantRecord] = {}
+        self._acts: list[Act] = []
         self._checkpoint = Published(0, b"", b"", array, None, 0, None)
 
     def write(self, records: Iterable[Record]) -> None:
-        """Writes receipts and participants."""
+        """Writes receipts, participants and acts."""
         for record in records:
-            if isinstance(record, Receipt):
+            if isinstance(record, Act):
+                self._acts.append(record)
+            elif isinstance(record, Receipt):
                 disposition = record.disposition or Disposition.INCLUDED
                 record = dataclasses.replace(record, disposition=disposition, included_in=None)
                 self._receipts[record.participant, record.round] = record
@@ -192,6 +197,7 @@ class MemoryStore:
             participants=tuple(self._participants[name] for name in sorted(self._participants)),
             receipts=tuple(receipt for receipt in kept if receipt.round >= first or receipt.lacks_content),
             histories={name: self._history(name, first) for name in {key[0] for key in self._receipts}},
+            acts=tuple(self._acts),
         )
 
     def _history(self, name: str, first: int) -> History:
@@ -274,6 +280,12 @@ class Owner:
     def submit(self, sender: Sender, sealed: Sealed) -> Outcome:
         """Submits."""
         return self.settle(self.federation.submit(sender.caller, sealed.header, sealed.digest, sealed.payload))
+
+    def order(self, ruling: Ruling) -> Ruling:
+        """Commits an order and publishes what can be published."""
+        self.store.write(ruling.records)
+        self.advance()
+        return ruling
 
     def begin(self, senders: Iterable[Sender]) -> None:
         """Joins and starts all."""

@@ -1,4 +1,4 @@
-"""A second listener for people at the machine: health, status, and reflection, so that tools need no .proto files.
+"""A second listener for people at the machine: health, status, orders, reflection, so that tools need no .proto files.
 
 It takes no update and hands out no model. It listens on loopback only: reflection tells strangers more than they need.
 """
@@ -7,9 +7,10 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from hushgrad.server import config as config_module
+from hushgrad.server.administration_service import AdministrationService
 from hushgrad.server.errors import InputError
 from hushgrad.server.services import StatusService
-from hushgrad.v1 import status_pb2, status_pb2_grpc
+from hushgrad.v1 import admin_pb2, admin_pb2_grpc, status_pb2, status_pb2_grpc
 
 
 def check_address(address: str) -> tuple[str, int]:
@@ -31,13 +32,17 @@ def check_address(address: str) -> tuple[str, int]:
 
 
 async def serve(
-    address: str, status: StatusService, health_servicer: health.aio.HealthServicer
+    address: str,
+    status: StatusService,
+    administration: AdministrationService,
+    health_servicer: health.aio.HealthServicer,
 ) -> tuple[grpc.aio.Server, str]:
     """Starts the listener.
 
     Args:
         address: host:port on loopback; port 0 picks a free one.
         status: what answers on the main listener too.
+        administration: the same, if it does.
         health_servicer: the same.
 
     Returns:
@@ -49,9 +54,11 @@ async def serve(
     host, port = check_address(address)
     server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
     status_pb2_grpc.add_StatusServiceServicer_to_server(status, server)
+    admin_pb2_grpc.add_AdministrationServiceServicer_to_server(administration, server)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     names = (
         status_pb2.DESCRIPTOR.services_by_name["StatusService"].full_name,
+        admin_pb2.DESCRIPTOR.services_by_name["AdministrationService"].full_name,
         health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
         reflection.SERVICE_NAME,
     )

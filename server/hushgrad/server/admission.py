@@ -18,6 +18,7 @@ from hushgrad.wire.terms import Terms
 
 _MAX_SEQUENCE = 2**63 - 1
 _FINAL_RETRY_MILLISECONDS = 200
+_CLOSING_RETRY_MILLISECONDS = 1000
 _ROUND_AT = struct.Struct("<Q")
 
 
@@ -30,12 +31,16 @@ class Standing:
         frozen: the newest version whose content is fixed.
         included_in: the version that the next checkpoint will hold.
         remembered_from: the first round whose receipts memory holds.
+        final_version: the last version there will be.
+        is_closing: whether this process makes no version any more that could hold another update.
     """
 
     newest: int
     frozen: int
     included_in: int
     remembered_from: int
+    final_version: int
+    is_closing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,8 @@ def admit(
         )
     known = participant.find(round_, standing.remembered_from, archive)
     if known is not None and known.digest is not None:
-        return _known(known, digest, terms, standing, note)
-    if ending := _ending(terms, standing):
+        return _known(known, digest, standing, note)
+    if ending := _ending(standing):
         return ending
     if round_ < standing.newest - terms.window:
         return Decision(
@@ -165,7 +170,7 @@ def content_defect(header: UpdateHeader, terms: Terms) -> str | None:
     return None
 
 
-def _known(known: Receipt, digest: bytes, terms: Terms, standing: Standing, note: str) -> Decision:
+def _known(known: Receipt, digest: bytes, standing: Standing, note: str) -> Decision:
     if known.digest != digest:
         return Decision(
             Answer.CONFLICT,
@@ -174,19 +179,25 @@ def _known(known: Receipt, digest: bytes, terms: Terms, standing: Standing, note
         )
     if known.lacks_content:
         # It was accepted before a crash: the first answer stands, whatever is thought of its content by now.
-        return _ending(terms, standing) or _accepted(known, standing, note)
+        return _ending(standing) or _accepted(known, standing, note)
     if known.disposition is Disposition.INVALID:
         return Decision(Answer.DUPLICATE, known.reason, first_answer=Answer.INVALID)
     return Decision(Answer.DUPLICATE, first_answer=Answer.ACCEPTED, included_in=known.included_in or 0)
 
 
-def _ending(terms: Terms, standing: Standing) -> Decision | None:
-    if standing.newest >= terms.final_version:
-        return Decision(Answer.RUN_ENDED, f"the final version, {terms.final_version}, is published")
-    if standing.frozen >= terms.final_version:
+def _ending(standing: Standing) -> Decision | None:
+    if standing.newest >= standing.final_version:
+        return Decision(Answer.RUN_ENDED, f"the final version, {standing.final_version}, is published")
+    if standing.frozen >= standing.final_version:
         # Were the server to crash now, the final version could still take this update: no last word yet.
         return Decision(
             Answer.BUSY, "the final version is being written", retry_after_milliseconds=_FINAL_RETRY_MILLISECONDS
+        )
+    if standing.is_closing:
+        return Decision(
+            Answer.BUSY,
+            "an operator drains this server; send the same again once it has been started again",
+            retry_after_milliseconds=_CLOSING_RETRY_MILLISECONDS,
         )
     return None
 

@@ -50,7 +50,9 @@ from hushgrad.wire import terms as wire_terms
 
 if TYPE_CHECKING:
     from hushgrad.server.tls import Door
+    from hushgrad.server.tracing import UpdateSpans
     from hushgrad.server.web.listener import Listener
+    from hushgrad.wire.tracing import Tracing
 
 CHANNEL_OPTIONS: Final = (
     # Without it a second server would silently share the port.
@@ -231,6 +233,7 @@ class _Server:
             interceptors=[
                 *([self._door.access] if self._door else []),
                 Limiting(limiter, lambda: self._publisher.state, self._log, self._counters),
+                *self._update_spans(),
             ],
         )
         terms_pb2_grpc.add_TermsServiceServicer_to_server(
@@ -261,6 +264,8 @@ class _Server:
         finally:
             self._store.close()
             archive.close()
+            if self._spans is not None:
+                await asyncio.to_thread(self._spans.close)
         if self._failure is not None:
             raise self._failure
 
@@ -291,6 +296,15 @@ class _Server:
             await page.stop()
         if admin_server is not None:
             await admin_server.stop(0)
+
+    def _update_spans(self) -> "list[UpdateSpans]":
+        self._spans: Tracing | None = None
+        if not self._config.tracing:
+            return []
+        from hushgrad.server import tracing  # needed by few
+
+        self._spans = tracing.start(self._log)
+        return [tracing.UpdateSpans(self._spans)]
 
     def _make_page(self) -> "Listener | None":
         if not self._config.web_listen:

@@ -107,4 +107,5 @@ def participation(view: Participation | None) -> membership_pb2.Participation | 
         exit_round=view.exit_round,
         wanted_rounds=view.wanted_rounds,
         suspensions=view.suspensions,
+        evicted=view.evicted,
     )

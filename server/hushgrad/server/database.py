@@ -178,8 +178,10 @@ class Database:
                         record.reason,
                     ),
                 )
-            else:
+            elif isinstance(record, ParticipantRecord):
                 self._connection.execute(rows.PUT_PARTICIPANT, (record.name, rows.participant_to_json(record)))
+            else:
+                raise StoreError("this layout of the database has no log of orders")
 
     def write_sealed(self, participant: str, round_: int, header: bytes, payload: bytes | memoryview) -> None:
         """Writes the sealed bytes of an update; they become durable with the next checkpoint, not before."""

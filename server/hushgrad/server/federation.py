@@ -11,16 +11,21 @@ durable before it leaves. The owner (a server, a simulator, a sweep) after each 
 Records and checkpoints must become durable in the order in which they were returned.
 """
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hushgrad.server import administration as administration_module
 from hushgrad.server import admission, aggregation
 from hushgrad.server import content as content_module
+from hushgrad.server import membership as membership_module
 from hushgrad.server import participant as participant_module
+from hushgrad.server.administration import Administration
 from hushgrad.server.admission import Decision, Standing
 from hushgrad.server.aggregation import Aggregate, Published
 from hushgrad.server.content import ContentCheck, Finding, Measures
 from hushgrad.server.membership import Membership, Participation, Refusal
+from hushgrad.server.orders import Orders
 from hushgrad.server.participant import Participant
 from hushgrad.server.records import (
     MAX_REPORTS,
@@ -124,6 +129,7 @@ class Federation:
         self._content = content
         self.terms = terms
         self.backup_version = backup_version
+        self.administration = Administration(snapshot.acts)
         self._terms_digest = terms_digest
         self._archive = archive
         self._parameters = terms.parameters
@@ -147,7 +153,7 @@ class Federation:
                     receipts.get(record.name, ()),
                     snapshot.histories.get(record.name, History()),
                     version=snapshot.version,
-                    final_version=terms.final_version,
+                    final_version=membership_module.final_version(terms, self.administration),
                 )
                 for record in snapshot.participants
             ),
@@ -155,7 +161,9 @@ class Federation:
             now=now,
             since_first_start=since_first_start,
             restore_wait_seconds=restore_wait_seconds,
+            administration=self.administration,
         )
+        self.orders = Orders(terms, self._membership, lambda: bool(self._folded))
         self._remembered_from = self._first_remembered(snapshot.version)
         self._folded: list[tuple[str, int]] = []
         self._changed: set[str] = set()
@@ -166,6 +174,11 @@ class Federation:
     def newest_version(self) -> int:
         """The newest published version."""
         return self._membership.newest
+
+    @property
+    def final_version(self) -> int:
+        """The last version there will be: that of the terms, or an earlier one by order."""
+        return self._membership.final_version
 
     @property
     def has_ended(self) -> bool:
@@ -206,12 +219,16 @@ class Federation:
 
     def join(self, caller: Caller, join_id: bytes) -> Outcome:
         """Opens a session."""
+        is_new = caller.participant not in self._membership.participants
+        if is_new and self.orders.is_draining and caller.terms_digest == self._terms_digest:
+            return _waits_for_another_process()
         found = self._membership.join(caller, join_id)
         if isinstance(found, Refusal):
             return Outcome(found.answer, found.detail)
         participant, session = found
         return Outcome(
             Answer.RUN_ENDED if self.has_ended else Answer.ACCEPTED,
+            self._evicted(participant),
             records=(participant.record(),),
             participation=self.view(participant),
             watermark=self.watermark(participant),
@@ -225,6 +242,15 @@ class Federation:
         participant = self._called(caller)
         if isinstance(participant, Outcome):
             return participant
+        if participant.is_evicted:
+            return Outcome(
+                Answer.UNKNOWN_PARTICIPANT,
+                self._evicted(participant),
+                participation=self.view(participant),
+                watermark=self.watermark(participant),
+            )
+        if self.orders.is_draining and participant.state is not State.ACTIVE:
+            return _waits_for_another_process()
         changed = self._membership.start(participant, next_round, now)
         if declared is not None and declared != participant.declared:
             participant.declared = declared
@@ -305,7 +331,7 @@ class Federation:
         return Outcome(
             outcome.answer,
             records=tuple(records),
-            participation=Participation(view.state, view.entry_round, view.exit_round, listed, view.suspensions),
+            participation=dataclasses.replace(view, wanted_rounds=listed),
             watermark=outcome.watermark,
         )
 
@@ -379,7 +405,7 @@ class Federation:
 
     def freeze(self) -> Frozen | None:
         """Fixes the content of the next version when nothing is missing, one version at a time; else None."""
-        if not self._membership.is_ready:
+        if not self._membership.is_ready or self.orders.is_closing:
             return None
         previous = self._membership.newest
         version = self._membership.freeze()
@@ -423,7 +449,7 @@ class Federation:
         if self.has_ended:
             return Outcome(
                 Answer.RUN_ENDED,
-                f"the final version, {self.terms.final_version}, is published",
+                f"the final version, {self.final_version}, is published",
                 participation=self.view(found),
                 watermark=self.watermark(found),
             )
@@ -460,6 +486,8 @@ class Federation:
                 membership.frozen,
                 membership.following(membership.frozen),
                 self._remembered_from,
+                self.final_version,
+                self.orders.is_closing,
             ),
             archive=self._archive,
             note=note,
@@ -484,6 +512,16 @@ class Federation:
             finding=finding,
         )
 
+    def _evicted(self, participant: Participant) -> str:
+        act = self.administration.evicted.get(participant.name)
+        if act is None:
+            return ""
+        reason = f" ({act.reason})" if act.reason else ""
+        return (
+            f"{participant.name} was evicted by {administration_module.said(act)}{reason}: it cannot start any more; "
+            "what it has sealed is still taken inside the window"
+        )
+
     def _is_taken(self, round_: int) -> bool:
         # Rounds beyond the window too: they are sent again once it has reached them.
         return self._membership.newest - self.terms.window <= round_ < self.terms.final_version
@@ -500,6 +538,14 @@ class Federation:
             "back",
             participation=self.view(participant),
         )
+
+
+def _waits_for_another_process() -> Outcome:
+    return Outcome(
+        Answer.BUSY,
+        "an operator drains this server; try again once it has been started again",
+        retry_after_milliseconds=1000,
+    )
 
 
 def _settled(name: str, round_: int, known: Receipt | None, fate: str) -> Receipt:

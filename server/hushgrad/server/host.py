@@ -6,13 +6,16 @@ records to the store in one step without awaiting, so that the order of decision
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
+from hushgrad.server.administration import Ruling
 from hushgrad.server.aggregation import Published
 from hushgrad.server.content import Measures
 from hushgrad.server.counting import Counters
 from hushgrad.server.federation import Federation, Outcome
-from hushgrad.server.records import Answer, Caller, DeclaredClaim, Disposition, Receipt
+from hushgrad.server.orders import Orders
+from hushgrad.server.records import Answer, Caller, DeclaredClaim, Disposition, ParticipantRecord, Receipt, Verb
 from hushgrad.server.store import Store
 from hushgrad.server.watch import Publisher
 
@@ -42,6 +45,7 @@ class Host:
         self._timer: asyncio.TimerHandle | None = None
         self._published_at = self._loop.time()
         self.ended = asyncio.Event()
+        self.drained = asyncio.Event()
         if federation.has_ended:
             self.ended.set()
 
@@ -53,6 +57,7 @@ class Host:
     def begin(self) -> None:
         """Does what may be due at once, after a restart for example."""
         self._publisher.set_watermark(self.federation.watermark())
+        self.tell_end()
         self._advance()
         self._set_timer()
 
@@ -96,6 +101,37 @@ class Host:
         if lost:
             self._log.warning("lost", participant=caller.participant, rounds=lost)
         return await self._changed(outcome)
+
+    async def order(self, give: Callable[[Orders, float], Ruling]) -> Ruling:
+        """Lets an operator give an order, durably.
+
+        Args:
+            give: gives it to the federation's orders, with the time.
+        """
+        ruling = give(self.federation.orders, self._loop.time())
+        act = ruling.act
+        committed = self._store.write(ruling.records)
+        if act is not None and ruling.records:
+            self._log.info(
+                "ordered",
+                verb=act.verb.value,
+                who=act.who,
+                changed=act.changed,
+                **({"participant": act.participant} if act.participant else {}),
+                **({"final_version": act.final_version} if act.final_version is not None else {}),
+                **({"reason": act.reason} if act.reason else {}),
+            )
+            if act.verb is Verb.END:
+                committed.add_done_callback(self._end_is_durable)
+            self._advance()
+            self._set_timer()
+        await asyncio.shield(committed)
+        self._look_at_drain()
+        return ruling
+
+    async def barrier(self) -> None:
+        """Waits until everything decided before is durable."""
+        await asyncio.shield(self._store.barrier())
 
     async def submit(
         self, caller: Caller, header: bytes, digest: bytes, payload: bytes, measures: Measures | None = None
@@ -151,7 +187,7 @@ class Host:
         return await self._durable(outcome)
 
     async def _durable(self, outcome: Outcome) -> Outcome:
-        if outcome.answer in _REFUSED_AS_CALLER:
+        if outcome.answer in _REFUSED_AS_CALLER and outcome.participation is None:
             return outcome
         committed = self._store.write(outcome.records)
         if outcome.records:
@@ -177,11 +213,32 @@ class Host:
         self._counters.versions += 1
         self._counters.version_seconds.observe(now - self._published_at)
         self._published_at = now
-        if self.federation.has_ended:
-            self._log.info("ended", final_version=published.version)
-            self.ended.set()
+        self._look_at_end()
         self._advance()
         self._set_timer()
+        self._look_at_drain()
+
+    def _end_is_durable(self, committed: asyncio.Future[None]) -> None:
+        if not committed.cancelled() and committed.exception() is None:
+            self.tell_end()
+            self._look_at_end()
+
+    def tell_end(self) -> None:
+        """Lets watchers know which version is the last one, when an operator has said so."""
+        act = self.federation.administration.ended_by
+        if act is not None:
+            reason = f" ({act.reason})" if act.reason else ""
+            version = self.federation.final_version
+            self._publisher.end_with(version, f"an operator ended the federation with version {version}{reason}")
+
+    def _look_at_end(self) -> None:
+        if self.federation.has_ended and not self.ended.is_set():
+            self._log.info("ended", final_version=self.federation.final_version)
+            self.ended.set()
+
+    def _look_at_drain(self) -> None:
+        if self.federation.orders.may_stop():
+            self.drained.set()
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -198,9 +255,10 @@ class Host:
             self._store.write(records)
             late = {record.participant for record in records if isinstance(record, Receipt)}
             for record in records:
-                if not isinstance(record, Receipt):
+                if isinstance(record, ParticipantRecord):
                     self._counters.suspensions += record.name in late
                     what = "suspended" if record.name in late else "not_heard_since_restore"
                     self._log.warning(what, participant=record.name, suspensions=record.suspensions)
         self._advance()
         self._set_timer()
+        self._look_at_drain()

@@ -5,12 +5,15 @@ Knows no updates, arrays, sockets or clocks: `now` is an argument, in seconds of
 A version v_k can be published when every owed round <= k-1 has a disposition and enough participants count for it:
 for the first one all enrolled (after the start timeout: a majority of them), later a majority of those that have
 started and have not gone by themselves; suspended ones stay in that base, so that a minority never trains on alone.
+Operators can take somebody out of both, stop the making of versions for a while, and end it before the terms do.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hushgrad.server import administration as administration_module
+from hushgrad.server.administration import Administration
 from hushgrad.server.participant import REMEMBERED_JOINS, Participant
 from hushgrad.server.records import Answer, Caller, Disposition, Receipt, State
 from hushgrad.wire.terms import Terms
@@ -27,6 +30,7 @@ class Participation:
     exit_round: int | None
     wanted_rounds: tuple[int, ...]
     suspensions: int
+    evicted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class Membership:
 
     Attributes:
         participants: everybody who has joined, by name.
+        administration: what operators have ordered.
         newest: the newest published version.
         frozen: the newest version whose content is fixed; larger than `newest` while its checkpoint is being written.
     """
@@ -56,8 +61,10 @@ class Membership:
         now: float,
         since_first_start: float,
         restore_wait_seconds: float = 0.0,
+        administration: Administration | None = None,
     ) -> None:
         self._terms = terms
+        self.administration = administration or Administration()
         self._terms_digest = terms_digest
         self.participants = {participant.name: participant for participant in participants}
         self.newest = newest
@@ -66,17 +73,28 @@ class Membership:
         self._majority_from = (
             now - since_first_start + terms.start_timeout_seconds if terms.start_timeout_seconds > 0 else math.inf
         )
+        self._restore_wait_seconds = restore_wait_seconds
         self._collects_until = now + restore_wait_seconds
         self._blockers: set[str] = set()
         self._enough_since: float | None = None
+        for name in self.administration.evicted:
+            if name in self.participants:
+                self.participants[name].is_evicted = True
+        if self.administration.ends_at_once:
+            self._wait_for_open_ones()
         self._look_at_all(now)
 
     # Versions
 
+    @property
+    def final_version(self) -> int:
+        """The last version there will be: that of the terms, or an earlier one by order."""
+        return final_version(self._terms, self.administration)
+
     def following(self, version: int) -> int:
         """Returns the version that is published after `version`."""
         every = self._terms.publish_every
-        return min((version // every + 1) * every, self._terms.final_version)
+        return min((version // every + 1) * every, self.final_version)
 
     @property
     def next_version(self) -> int:
@@ -86,7 +104,7 @@ class Membership:
     @property
     def has_ended(self) -> bool:
         """Whether the final version is published."""
-        return self.newest >= self._terms.final_version
+        return self.newest >= self.final_version
 
     @property
     def is_gathering(self) -> bool:
@@ -98,6 +116,7 @@ class Membership:
         """Whether the next version can be frozen now."""
         return (
             not self.has_ended
+            and self.administration.paused_by is None
             and self.frozen == self.newest
             and not self._blockers
             and self._enough_since is not None
@@ -159,12 +178,16 @@ class Membership:
 
     def view(self, participant: Participant) -> Participation:
         """Returns how the server sees a participant."""
+        exit_round = participant.exit_round
+        if exit_round is None and self.administration.ended_by is not None:
+            exit_round = self.final_version
         return Participation(
             participant.state,
             participant.entry_round,
-            participant.exit_round,
+            exit_round,
             tuple(sorted(participant.wanted)),
             participant.suspensions,
+            participant.is_evicted,
         )
 
     # Joining, starting, stopping
@@ -186,7 +209,9 @@ class Membership:
                     f"the terms have room for {room} participants and all have joined, found one more, "
                     f"{caller.participant}",
                 )
-            participant = Participant(caller.participant, self._terms.final_version)
+            participant = Participant(caller.participant, self.final_version)
+            if caller.participant in self.administration.evicted:
+                participant.is_evicted, participant.state = True, State.LEFT
             self.participants[caller.participant] = participant
         session = participant.joins.get(join_id)
         if session is None:
@@ -202,7 +227,9 @@ class Membership:
         if participant.state is State.ACTIVE:
             return False
         entry = next_round if self.is_gathering else max(next_round, self.newest + 1, self.frozen)
-        participant.begin(min(entry, self._terms.final_version), now)
+        if self.administration.ends_at_once:
+            entry = self.final_version
+        participant.begin(min(entry, self.final_version), now)
         self._look_at(participant)
         self._look_at_quorum(now)
         return True
@@ -215,6 +242,76 @@ class Membership:
         self._look_at(participant)
         self._look_at_quorum(now)
         return before != (participant.state, participant.exit_round)
+
+    # Orders. Each is in `administration` already.
+
+    def resumed(self, now: float) -> None:
+        """Goes on after a pause: whoever is waited for has all of its time again."""
+        self._published_at = max(self._published_at, now)
+        if self.unheard:
+            self._collects_until = max(self._collects_until, now + self._restore_wait_seconds)
+        self._look_at_quorum(now)
+
+    def evict(self, name: str, now: float) -> list[Receipt]:
+        """Lets nobody wait for a participant any more; returns the receipts of the rounds that it still had to send.
+
+        All that it owed below the frozen version is settled, and it owes nothing above. What the server has a receipt
+        of and no content is skipped, as in a suspension; it counts if it comes after all.
+        """
+        participant = self.participants.get(name)
+        skipped: list[Receipt] = []
+        if participant is not None:
+            if participant.must_report:
+                self.heard(participant, now)
+            participant.expected.clear()
+            for round_ in sorted(self._open_ones(participant)):
+                skipped.append(self._skip(participant, round_, "its participant was evicted"))
+            participant.close(self.frozen)
+            participant.state, participant.is_evicted = State.LEFT, True
+            self._look_at(participant)
+        self._look_at_quorum(now)
+        return skipped
+
+    def ended(self, now: float) -> list[Receipt]:
+        """Lets no round at or above the final version be owed.
+
+        When it ends at once, rounds that nobody has sent are skipped, and the receipts of those returned.
+        """
+        version = self.final_version
+        skipped = []
+        for participant in self.participants.values():
+            participant.final_version = version
+            participant.close(version)
+            if self.administration.ends_at_once:
+                for round_ in participant.open_rounds(version):
+                    if round_ not in participant.receipts:
+                        skipped.append(self._skip(participant, round_, "an operator ended the federation"))
+        if self.administration.ends_at_once:
+            self._wait_for_open_ones()
+        self._look_at_all(now)
+        return skipped
+
+    @property
+    def lacks_content(self) -> bool:
+        """Whether an update that was accepted before a crash has neither come again nor been given up."""
+        return any(self._open_ones(participant) for participant in self.participants.values())
+
+    @property
+    def has_room_without(self) -> bool:
+        """Whether somebody could still take part if one more were evicted."""
+        return self._room > 1
+
+    @property
+    def expects_a_version(self) -> bool:
+        """Whether the next version will be made if everybody does what it owes."""
+        return not self.has_ended and self.administration.paused_by is None and self._enough_since is not None
+
+    def _wait_for_open_ones(self) -> None:
+        for participant in self.participants.values():
+            participant.expected |= self._open_ones(participant)
+
+    def _open_ones(self, participant: Participant) -> set[int]:
+        return {round_ for round_ in participant.wanted if participant.receipts[round_].disposition is None}
 
     # Rounds
 
@@ -243,7 +340,7 @@ class Membership:
 
     def next_deadline(self) -> float:
         """Returns when `tick` has something to do if nothing happens before; infinity when never."""
-        if self.has_ended or self.frozen > self.newest:
+        if self.has_ended or self.frozen > self.newest or self.administration.paused_by is not None:
             return math.inf
         if self.unheard:
             return self._collects_until
@@ -257,7 +354,7 @@ class Membership:
 
         Each receipt's participant has to be made durable with it.
         """
-        if self.unheard:
+        if self.unheard or self.administration.paused_by is not None:
             return []
         self._look_at_quorum(now)
         if self.has_ended or self.frozen > self.newest or self._enough_since is None:
@@ -272,6 +369,8 @@ class Membership:
 
     def stop_collecting(self, now: float) -> list[Participant]:
         """Waits no longer for what others hold, when the time for that is over; returns whom it gave up."""
+        if self.administration.paused_by is not None:
+            return []
         unheard = [self.participants[name] for name in self.unheard] if now >= self._collects_until else []
         for participant in unheard:
             self.heard(participant, now)
@@ -282,6 +381,10 @@ class Membership:
         if self.has_ended:
             return ""
         version = self.next_version
+        if (paused := self.administration.paused_by) is not None:
+            reason = f" ({paused.reason})" if paused.reason else ""
+            by = administration_module.said(paused)
+            return f"version {version} waits for an operator to resume: paused by {by}{reason}"
         if unheard := self.unheard:
             return (
                 f"version {version} waits until {_listed(unheard)} {'say' if len(unheard) > 1 else 'says'} what "
@@ -301,8 +404,8 @@ class Membership:
     def _waiting_for_participants(self, version: int) -> str:
         counting = {name for name, participant in self.participants.items() if participant.counts_for(version)}
         if self.newest == 0:
-            room = self._terms.largest_number_of_participants
-            names = self._terms.participants or tuple(self.participants)
+            room = self._room
+            names = {*(self._terms.participants or self.participants)} - set(self.administration.evicted)
             absent = [name for name in sorted(names) if name not in counting]
             listed = f": {_listed(absent)}" if absent else ""
             return f"version {version} waits for {room - len(counting)} of {room} participants{listed}"
@@ -337,25 +440,28 @@ class Membership:
             self._look_at(participant)
             return []
         for round_ in participant.open_rounds(version):
-            known = participant.receipts.get(round_, Receipt(participant.name, round_))
-            receipt = Receipt(
-                known.participant,
-                known.round,
-                known.digest,
-                known.sequence,
-                known.previous_head,
-                known.head,
-                Disposition.SKIPPED,
-                "its participant was suspended",
-            )
-            participant.put(receipt)
-            skipped.append(receipt)
+            skipped.append(self._skip(participant, round_, "its participant was suspended"))
         participant.close(version)
         participant.suspensions += 1
         if participant.state is State.ACTIVE:
             participant.state = State.SUSPENDED
         self._look_at(participant)
         return skipped
+
+    def _skip(self, participant: Participant, round_: int, reason: str) -> Receipt:
+        known = participant.receipts.get(round_, Receipt(participant.name, round_))
+        receipt = Receipt(
+            known.participant,
+            known.round,
+            known.digest,
+            known.sequence,
+            known.previous_head,
+            known.head,
+            Disposition.SKIPPED,
+            reason,
+        )
+        participant.put(receipt)
+        return receipt
 
     # What the next version waits for, kept up to date by these three
 
@@ -380,17 +486,31 @@ class Membership:
         version = self.next_version
         return sum(participant.counts_for(version) for participant in self.participants.values())
 
+    @property
+    def _room(self) -> int:
+        return self._terms.largest_number_of_participants - len(self.administration.evicted)
+
     def _is_majority_of_all(self) -> bool:
-        return 2 * self._count() > self._terms.largest_number_of_participants
+        return 2 * self._count() > self._room
 
     def _is_enough(self, now: float) -> bool:
+        if self.administration.ends_at_once:
+            return True
         version = self.next_version
         counting = self._count()
         if self.newest == 0:
-            room = self._terms.largest_number_of_participants
+            room = self._room
             return counting == room or (now >= self._majority_from and self._is_majority_of_all())
         base = sum(participant.is_in_base(version) for participant in self.participants.values())
         return counting > 0 and 2 * counting > base
+
+
+def final_version(terms: Terms, administration: Administration) -> int:
+    """Returns the last version there will be: that of the terms, or an earlier one by order."""
+    ended_by = administration.ended_by
+    if ended_by is None or ended_by.final_version is None:
+        return terms.final_version
+    return min(ended_by.final_version, terms.final_version)
 
 
 def _listed(items: list[str], most: int = 5) -> str:

@@ -82,6 +82,7 @@ class Participant:
         wanted: the rounds whose sealed bytes the server wants again.
         expected: the rounds that it holds, has reported so, and the server takes: waited for like owed ones.
         must_report: the server was restored, and it has not said yet what it holds.
+        is_evicted: an operator has decided that it takes no part any more.
         reopened: rounds whose update may have been promised for an earlier version than the one that holds it, because
             the server restarted in between.
         forgotten_sequence: the highest ledger row among the receipts that memory does not hold.
@@ -103,6 +104,7 @@ class Participant:
     reopened: set[int] = field(default_factory=set)
     expected: set[int] = field(default_factory=set)
     must_report: bool = False
+    is_evicted: bool = False
     forgotten_sequence: int = 0
     sequence: int = 0
     head: bytes = b""
@@ -153,13 +155,13 @@ class Participant:
 
     def counts_for(self, version: int) -> bool:
         """Whether it has started, is not suspended, and takes part up to `version`."""
-        if not self.intervals or self.state is State.SUSPENDED:
+        if not self.intervals or self.is_evicted or self.state is State.SUSPENDED:
             return False
         return self.state is State.ACTIVE or self.intervals[-1].exit >= version
 
     def is_in_base(self, version: int) -> bool:
         """Whether the majority for `version` is taken over a set that holds it: started, and not gone by itself."""
-        return self.state is State.SUSPENDED or self.counts_for(version)
+        return (self.state is State.SUSPENDED and not self.is_evicted) or self.counts_for(version)
 
     def begin(self, entry: int, now: float) -> None:
         """Starts owing rounds from `entry` on. Rounds of earlier intervals at or above it go over to the new one."""

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from hushgrad.server.stored import Sums
 
 MAX_REPORTS: Final = 1000
 """So many rounds at most are reported in one call; one with fewer is the last of a series."""
@@ -154,7 +155,44 @@ class ParticipantRecord:
     declared: DeclaredClaim | None = None
 
 
-Record = Receipt | ParticipantRecord
+class Verb(enum.StrEnum):
+    """What an operator can order; admin.proto says what each does."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    EVICT = "evict"
+    END = "end"
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One order of an operator that was taken: a row of the administration's log, which is replayed at start.
+
+    Attributes:
+        at: when, seconds since 1970 by the server's clock.
+        who: the name in the operator's certificate; "loopback" on a connection without one.
+        verb: what was ordered.
+        request_id: 16 bytes that the operator's program chose; the same ones are the same order.
+        changed: whether anything was not as ordered before.
+        participant: with EVICT, who.
+        final_version: with END, the last version there will be.
+        at_once: with END, whether nobody is waited for but those whose updates were accepted.
+        reason: for people, as the operator gave it.
+    """
+
+    at: float
+    who: str
+    verb: Verb
+    request_id: bytes
+    changed: bool = True
+    participant: str = ""
+    final_version: int | None = None
+    at_once: bool = False
+    reason: str = ""
+
+
+Record = Receipt | ParticipantRecord | Act
 """Something that must be durable before the answer that rests on it."""
 
 
@@ -194,15 +232,17 @@ class Snapshot:
         participants: everybody who has joined.
         receipts: those of rounds >= `remembered_from(version, ...)` and all that lack their content.
         histories: by participant; may lack those without receipts.
+        acts: every order that operators gave, in order.
     """
 
     version: int
     array: npt.NDArray[np.int64]
-    average_sum: npt.NDArray[np.float64] | None = None
+    average_sum: Sums | None = None
     average_count: int = 0
     participants: tuple[ParticipantRecord, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     histories: Mapping[str, History] = field(default_factory=dict)
+    acts: tuple[Act, ...] = ()
 
 
 def remembered_from(version: int, *, window: int, publish_every: int) -> int:

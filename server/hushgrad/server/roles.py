@@ -16,6 +16,7 @@ _RECEIVERS = frozenset[Role](("participant", "watcher", "evaluator"))
 _AUDITORS = frozenset[Role](("participant", "evaluator"))
 _OVERSEERS = frozenset[Role](("participant", "evaluator", "operator", "observer"))
 _EVALUATOR = frozenset[Role](("evaluator",))
+_OPERATOR = frozenset[Role](("operator",))
 _ENROLLING = frozenset[Role](("enrollment",))
 
 ALLOWED: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
@@ -35,6 +36,12 @@ ALLOWED: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
         "/hushgrad.v1.ModelService/GetManifest": _AUDITORS,
         "/hushgrad.v1.StatusService/GetStatus": _OVERSEERS,
         "/hushgrad.v1.StatusService/ReportEvaluation": _EVALUATOR,
+        "/hushgrad.v1.AdministrationService/Pause": _OPERATOR,
+        "/hushgrad.v1.AdministrationService/Resume": _OPERATOR,
+        "/hushgrad.v1.AdministrationService/Evict": _OPERATOR,
+        "/hushgrad.v1.AdministrationService/End": _OPERATOR,
+        "/hushgrad.v1.AdministrationService/Drain": _OPERATOR,
+        "/hushgrad.v1.AdministrationService/GetAdministration": _OPERATOR,
         "/hushgrad.v1.EnrollmentService/Enroll": _ENROLLING,
         "/hushgrad.v1.EnrollmentService/Renew": _MEMBERS,
         "/grpc.health.v1.Health/Check": _MEMBERS,

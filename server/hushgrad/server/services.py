@@ -200,7 +200,7 @@ class StatusService(status_pb2_grpc.StatusServiceServicer):
             federation=self._terms.federation,
             terms_digest=self._terms_digest,
             phase=phase,
-            final_version=self._terms.final_version,
+            final_version=federation.final_version,
             waiting_for=federation.waiting_for(),
             participants=[
                 status_pb2.ParticipantStatus(
@@ -219,4 +219,6 @@ class StatusService(status_pb2_grpc.StatusServiceServicer):
             ],
             uptime_seconds=self._time() - self._started_at,
             watchers=self._publisher.watchers,
+            is_paused=federation.administration.paused_by is not None,
+            is_draining=federation.orders.is_draining,
         )

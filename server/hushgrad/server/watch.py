@@ -46,6 +46,7 @@ class Publisher:
         self._published: models_pb2.Published | None = None
         self._server_epoch = server_epoch
         self._final_version = final_version
+        self._reason = f"the final version, {final_version}, is published"
         self._max_inline_model_bytes = max_inline_model_bytes
         self._max_chunk_bytes = max_chunk_bytes
         self._heartbeat_seconds = heartbeat_seconds
@@ -63,6 +64,11 @@ class Publisher:
     def state(self) -> common_pb2.ServerState:
         """How far the server's memory reaches. To be read only."""
         return self._state
+
+    def end_with(self, version: int, reason: str) -> None:
+        """Makes a version the last one, earlier than the terms say. When it is published, every watcher is told so."""
+        self._final_version, self._reason = version, reason
+        self._wake()
 
     @property
     def has_ended(self) -> bool:
@@ -164,9 +170,7 @@ class Publisher:
             self._waiters.discard(waiter)
 
     def _run_ended(self) -> models_pb2.RunEnded:
-        return models_pb2.RunEnded(
-            final_version=self._final_version, reason=f"the final version, {self._final_version}, is published"
-        )
+        return models_pb2.RunEnded(final_version=self._final_version, reason=self._reason)
 
     def _encoded(self, **event: object) -> bytes:
         return models_pb2.WatchModelsResponse(server=self._state, **event).SerializeToString()  # type: ignore[arg-type]
