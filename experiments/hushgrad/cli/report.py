@@ -17,7 +17,7 @@ import click
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON and write nothing.")
 def command(folder: Path, out: Path | None, rows: str, as_json: bool) -> None:
-    """Make tables (Markdown, LaTeX, CSV or Parquet, JSON) and figures of the results in FOLDER, from the folder alone."""
+    """Make tables (Markdown, LaTeX, CSV or Parquet, JSON) and figures of the results in FOLDER, from it alone."""
     from hushgrad.experiments.study import report
 
     if as_json:
