@@ -12,7 +12,7 @@ DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 FUZZ_READY := .venv/.fuzz
 
-.PHONY: help demo test audit faults simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers monitoring release interop format stubs test-heavy bench bench-env bench-peers peers-env constraints clean
+.PHONY: help demo test audit faults hosts paper simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers monitoring release interop format stubs test-heavy bench bench-env bench-peers peers-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -35,6 +35,12 @@ conformance: $(DEV_READY) ## Judge our client and server, and plant every fault 
 faults: $(DEV_READY) ## Kill, cut, fill and disturb for minutes; needs root (ARGS="-k partition")
 	@$(BIN)/python -m tests.faults.needs
 	@$(BIN)/python -m pytest -q -n 3 --dist loadfile -m faults $(ARGS)
+
+hosts: $(DEV_READY) ## Make experiments as processes and on three hosts with sshd; needs root (ARGS="-k processes")
+	@$(BIN)/python -m pytest -q -m backends tests/backends $(ARGS)
+
+paper: $(DEV_READY) ## Repeat the paper's strongly convex figure and what goes beyond it, and check the accuracies
+	@$(BIN)/python -m pytest -q -s -m paper tests/paper $(ARGS)
 
 simulate: $(DEV_READY) ## Run 20,000 simulated schedules of faults, and look for every planted bug
 	@$(BIN)/python -m tests.faults.simulator --seeds 0:20000 --output simulated.json
