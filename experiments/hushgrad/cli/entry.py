@@ -19,6 +19,7 @@ VERBS = {
     "reproduce": "Repeat the paper's experiments, and print our figures beside its own.",
     "run": "Make all runs of an experiment file that are not done yet.",
     "split": "Cut one table into a test set and disjoint parts for clients.",
+    "watch": "Draw a running federation in the terminal.",
 }
 """Verb and one line of help, so that --help imports nothing."""
 
