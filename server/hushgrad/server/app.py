@@ -245,7 +245,7 @@ class _Server:
         updates_pb2_grpc.add_UpdateServiceServicer_to_server(
             UpdateService(self._host, terms, spool, self._publisher, self._gate, limiter, self._counters), server
         )
-        self._status = StatusService(self._host, terms, terms_digest, self._publisher)
+        self._status = StatusService(self._host, terms, terms_digest, self._publisher, has_tls=self._door is not None)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status, server)
         self._administration = AdministrationService(self._host, self._publisher, self._gate)
         if administration_service.is_served_on(self._config.listen, has_tls=self._door is not None):
@@ -347,6 +347,7 @@ class _Server:
             server_epoch=self._publisher.state.server_epoch,
             watchers=self._publisher.watchers,
             waiting_jobs=self._store.waiting,
+            scores=self._host.scoreboard.scores,
         )
         return overview.take(self._host.federation, self._terms_digest, self._counters, facts)
 

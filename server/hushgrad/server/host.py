@@ -15,7 +15,9 @@ from hushgrad.server.content import Measures
 from hushgrad.server.counting import Counters
 from hushgrad.server.federation import Federation, Outcome
 from hushgrad.server.orders import Orders
+from hushgrad.server.overview import Score
 from hushgrad.server.records import Answer, Caller, DeclaredClaim, Disposition, ParticipantRecord, Receipt, Verb
+from hushgrad.server.scoring import Scoreboard
 from hushgrad.server.store import Store
 from hushgrad.server.watch import Publisher
 
@@ -44,6 +46,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._published_at = self._loop.time()
+        self.scoreboard = Scoreboard()
         self.ended = asyncio.Event()
         self.drained = asyncio.Event()
         if federation.has_ended:
@@ -156,6 +159,10 @@ class Host:
     async def preview(self, caller: Caller, header: bytes, digest: bytes) -> Outcome:
         """Decides what can be decided before the payload has arrived."""
         return await self._durable(self.federation.preview(caller, header, digest))
+
+    async def scored(self, score: Score) -> None:
+        """Keeps an evaluator's score, durably, for people to see."""
+        self.scoreboard.put(score)
 
     def check(self, caller: Caller) -> Outcome:
         """Tells whether terms, name and session are right."""

@@ -14,7 +14,7 @@ from hushgrad.server.federation import Federation
 from hushgrad.server.participant import Participant
 from hushgrad.server.records import Answer, DeclaredClaim, State
 
-Phase = Literal["gathering", "running", "ended"]
+Phase = Literal["gathering", "running", "paused", "ended"]
 
 _SLOW_SECONDS: Final = 0.1  # one of counting.COMMIT_BOUNDS
 
@@ -190,15 +190,14 @@ def take(federation: Federation, terms_digest: bytes, counters: Counters, facts:
     holding_up = federation.holding_up
     participants = list(federation.participants)
     furthest = max((one.rounds_received for one in participants if one.state is State.ACTIVE), default=0)
-    phase: Phase = "ended" if federation.has_ended else "gathering" if federation.is_gathering else "running"
     deadline = federation.next_deadline()
     uptime = facts.now - facts.started_at
     return Overview(
         federation=federation.terms.federation,
         terms_digest=terms_digest.hex(),
-        phase=phase,
+        phase=_phase(federation),
         newest_version=newest,
-        final_version=federation.terms.final_version,
+        final_version=federation.final_version,
         server_epoch=facts.server_epoch,
         taken_at=facts.wall_seconds,
         started_at=facts.wall_seconds - uptime,
@@ -215,6 +214,14 @@ def take(federation: Federation, terms_digest: bytes, counters: Counters, facts:
         totals=_totals(counters, uptime),
         store=_store(federation, counters, facts.waiting_jobs),
     )
+
+
+def _phase(federation: Federation) -> Phase:
+    if federation.has_ended:
+        return "ended"
+    if federation.administration.paused_by is not None:
+        return "paused"
+    return "gathering" if federation.is_gathering else "running"
 
 
 def _participant(

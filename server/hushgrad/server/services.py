@@ -5,12 +5,15 @@ models in `model_service`.
 """
 
 import asyncio
+import time
 
 import grpc
-from hushgrad.server import border, declarations
+from hushgrad.server import border, declarations, scoring
 from hushgrad.server.border import Context
+from hushgrad.server.federation import Outcome
 from hushgrad.server.host import Host
-from hushgrad.server.records import MAX_REPORTS, DeclaredClaim
+from hushgrad.server.overview import Score
+from hushgrad.server.records import MAX_REPORTS, Answer, DeclaredClaim
 from hushgrad.server.watch import Publisher
 from hushgrad.v1 import (
     membership_pb2,
@@ -180,11 +183,14 @@ class MembershipService(membership_pb2_grpc.MembershipServiceServicer):
 class StatusService(status_pb2_grpc.StatusServiceServicer):
     """See StatusService in status.proto."""
 
-    def __init__(self, host: Host, terms: Terms, terms_digest: bytes, publisher: Publisher) -> None:
+    def __init__(
+        self, host: Host, terms: Terms, terms_digest: bytes, publisher: Publisher, *, has_tls: bool = False
+    ) -> None:
         self._host = host
         self._terms = terms
         self._terms_digest = terms_digest
         self._publisher = publisher
+        self._has_tls = has_tls
         self._time = asyncio.get_running_loop().time
         self._started_at = self._time()
 
@@ -222,3 +228,33 @@ class StatusService(status_pb2_grpc.StatusServiceServicer):
             is_paused=federation.administration.paused_by is not None,
             is_draining=federation.orders.is_draining,
         )
+
+    async def ReportEvaluation(  # noqa: N802
+        self, request: status_pb2.ReportEvaluationRequest, context: Context
+    ) -> status_pb2.ReportEvaluationResponse:
+        """Takes a score, durably."""
+        if self._has_tls and border.certificate_of(context) is None:
+            # The listener for people at the machine knows nobody's role.
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "scores are reported where certificates are shown")
+        caller = await border.read_caller(request.caller, context)
+        newest = self._publisher.state.newest_version
+        try:
+            declarations.check_score(request, newest)
+        except ContractError as error:
+            await border.refuse(context, str(error))
+        if caller.terms_digest != self._terms_digest:
+            wrong = Outcome(Answer.WRONG_TERMS, "the score is of another federation; compare the address")
+            return status_pb2.ReportEvaluationResponse(verdict=border.verdict(wrong, self._publisher))
+        if not self._host.scoreboard.has_room_for(caller.participant):
+            await border.refuse(context, f"{scoring.MOST_EVALUATORS} evaluators have reported scores, there is no room")
+        score = Score(
+            evaluator=caller.participant,
+            version=request.version,
+            accuracy=request.accuracy,
+            averaged_accuracy=request.averaged_accuracy if request.HasField("averaged_accuracy") else None,
+            examples=request.examples,
+            reported_at=time.time(),
+        )
+        await border.answered(self._host.scored(score), context)
+        taken = Outcome(Answer.ACCEPTED)
+        return status_pb2.ReportEvaluationResponse(verdict=border.verdict(taken, self._publisher))
