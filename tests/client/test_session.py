@@ -766,3 +766,39 @@ def test_the_random_worlds_would_catch_a_core_that_forgets_what_was_spent() -> N
 
     with pytest.raises(AssertionError, match="once"):
         forgetful()
+
+
+# Eviction by an operator
+
+EVICTED = Participation("left", 0, 1, evicted=True)
+
+
+def test_an_evicted_client_drops_its_round_and_stops_once_what_was_accepted_is_in_a_version() -> None:
+    core = submitting_session()
+    actions = core.handle(answered(0, included_in=2, participation=EVICTED), 0.2)
+    assert actions == [events.Record((Accepted(0, 2, 1),)), events.DropTraining()]
+    assert core.handle(events.TrainingDropped(), 0.3) == []
+    (halt,) = core.handle(events.ServerSeen(server(2)), 6.0)
+    assert isinstance(halt, events.Halt)
+    assert halt.exit_code == 5
+    assert "evicted" in halt.reason
+
+
+def test_an_evicted_client_sends_what_is_sealed_before_it_stops() -> None:
+    core = Session(FACTS, entries=[Entry(0, bytes(32), "sealed")], spent=[0])
+    core.handle(events.Tick(), 0.0)
+    core.handle(events.ModelArrived(1), 0.0)
+    assert core.handle(joined(EVICTED, state=server(1)), 0.0) == [events.Send(0)]
+    accepted = core.handle(answered(0, included_in=2, participation=EVICTED, state=server(1)), 0.1)
+    assert accepted == [events.Record((Accepted(0, 2, 1),))]
+    assert isinstance(core.handle(events.ServerSeen(server(2)), 0.2)[-1], events.Halt)
+
+
+def test_a_start_that_is_refused_to_the_evicted_says_so() -> None:
+    core = Session(FACTS)
+    core.handle(events.Tick(), 0.0)
+    core.handle(joined(), 0.0)
+    assert core.handle(events.ModelArrived(0), 0.0) == [events.Start(0)]
+    (halt,) = core.handle(events.Started(verdict("UNKNOWN_PARTICIPANT"), EVICTED), 0.1)
+    assert isinstance(halt, events.Halt)
+    assert "evicted" in halt.reason

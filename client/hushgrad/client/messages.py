@@ -51,6 +51,7 @@ class Participation:
     entry_round: int = 0
     exit_round: int | None = None
     wanted_rounds: tuple[int, ...] = ()
+    evicted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

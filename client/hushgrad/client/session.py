@@ -248,12 +248,13 @@ class Session:
             # What a server said before it was restored holds no longer: it knows other updates and sessions now.
             return []
         was_restored = not self._joined or verdict.server.epoch > self._server.epoch > 0
-        unknown = verdict.answer in ("STALE_SESSION", "UNKNOWN_PARTICIPANT")
+        evicted = event.participation.evicted and verdict.answer == "UNKNOWN_PARTICIPANT"
+        unknown = verdict.answer in ("STALE_SESSION", "UNKNOWN_PARTICIPANT") and not evicted
         if unknown and was_restored and not isinstance(event, events.Joined):
             # The call was on its way when the server was restored; nobody fenced us. The next call joins again.
             self._see(verdict.server)
             return []
-        if verdict.answer in _HALTING:
+        if verdict.answer in _HALTING and not evicted:
             detail = f": {verdict.detail}" if verdict.detail else ""
             return self._halt(f"the server answered {verdict.answer} ({_HALTING[verdict.answer]}){detail}")
         if verdict.answer == "BUSY":
@@ -273,7 +274,7 @@ class Session:
             actions = self._submitted(event)
             if self._over:
                 return actions
-        elif verdict.answer in ("ACCEPTED", "DUPLICATE", "RUN_ENDED"):
+        elif verdict.answer in ("ACCEPTED", "DUPLICATE", "RUN_ENDED") or evicted:
             actions = []
         else:
             return self._halt(f"the server answered {verdict.answer}, which does not belong to this call")
@@ -385,7 +386,7 @@ class Session:
     # Decisions.
 
     def _next(self, now: float) -> list[Action]:
-        if self._training is not None and (self._stopping or self._ended):
+        if self._training is not None and (self._stopping or self._ended or self._participation.evicted):
             dropping, self._dropping = self._dropping, True
             return [] if dropping else [events.DropTraining()]
         if self._stopping:
@@ -397,6 +398,11 @@ class Session:
         if self._left():
             self._over = True
             return [events.Finish("left")]
+        if self._has_done_all_that_the_evicted_may():
+            return self._halt(
+                "an operator has evicted this participant: it takes no part any more. All that was accepted from it "
+                "stays in the model, and its ledger says what was spent; ask the operator"
+            )
         actions: list[Action] = []
         while self._wants_to_train(now) and self._hopeless(now):
             actions.append(events.Skip(self.next_round))
@@ -422,6 +428,11 @@ class Session:
 
     def _left(self) -> bool:
         if not self._leaving or not self._joined or self._call is not None or self._participation.state != "left":
+            return False
+        return not self.waiting and self._due_report() is None and self._covered()
+
+    def _has_done_all_that_the_evicted_may(self) -> bool:
+        if not self._participation.evicted or not self._joined or self._call is not None or self._training is not None:
             return False
         return not self.waiting and self._due_report() is None and self._covered()
 
@@ -488,6 +499,7 @@ class Session:
         """Also with nothing left to train: the others need a majority, or all, to publish what is still missing."""
         return (
             self._participation.state in ("observing", "left", "suspended")
+            and not self._participation.evicted
             and self._version is not None
             and self._version >= self._server.newest_version
         )

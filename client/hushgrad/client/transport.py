@@ -594,6 +594,7 @@ def _participation(message: membership_pb2.Participation) -> Participation:
         message.entry_round,
         message.exit_round if message.HasField("exit_round") else None,
         tuple(message.wanted_rounds),
+        message.evicted,
     )
 
 
