@@ -138,7 +138,7 @@ def test_what_it_shows_is_what_the_server_says(stage: Stage, viewer: Viewer) -> 
         assert row["state"].startswith(name)
         share = 100 * one.rounds_received / ROUNDS
         assert row["budget"].startswith(f"{share:.1f}\u202f% of {ROUNDS} rounds")
-        assert "\u03b5 0.5, \u03b4 0.00001" in row["budget"]
+        assert "\u03b5 0.5, \u03b4 1e-5 for each record, add-remove, poisson sampling, by PLD" in row["budget"]
         assert "declared, not verified" in row["budget"]
     last = stage.scores()[-1]
     assert viewer.text("t-accuracy") == f"{100 * float(last['accuracy']):.1f}\u202f%"

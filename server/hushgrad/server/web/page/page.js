@@ -70,7 +70,7 @@ function sentence(text) {
 }
 
 function clock(seconds) {
-  return new Date(1000 * seconds).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  return new Date(1000 * seconds).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 }
 
 // The document is touched only where something changed: selections, focus and screen readers stay where they are.
@@ -120,6 +120,8 @@ function drawSentence(overview, rates) {
   let detail = "";
   if (overview.phase === "ended") {
     detail = "No round is begun any more.";
+  } else if (overview.phase === "running" && !held) {
+    detail = overview.waiting_seconds < 1 ? "The last version came just now." : `The last version came ${duration(overview.waiting_seconds)} ago.`;
   } else if (overview.deadline_seconds != null && overview.phase === "running" && overview.holding_up.length) {
     detail = `${listed(overview.holding_up)}: suspended in ${duration(overview.deadline_seconds)} if nothing comes; the others then go on.`;
   } else if (overview.deadline_seconds != null && overview.phase === "gathering") {
@@ -238,9 +240,9 @@ function cell(row, className, label) {
 }
 
 function claimWords(claim) {
-  const adjacency = { "add-remove": "record added or removed", "replace-one": "record replaced" }[claim.adjacency];
-  const notes = claim.timing_covered ? "" : "; timing not covered";
-  return `\u03b5 ${Number(claim.epsilon.toPrecision(4))}, \u03b4 ${claim.delta}; ${adjacency}, ${claim.sampler} sampling, by ${claim.method.toUpperCase()}${notes}; declared, not verified`;
+  const notes = claim.timing_covered ? "" : ", timing not covered";
+  const delta = claim.delta < 0.001 ? claim.delta.toExponential() : String(claim.delta);
+  return `\u03b5 ${claim.epsilon}, \u03b4 ${delta} for each ${claim.unit}, ${claim.adjacency}, ${claim.sampler} sampling, by ${claim.method.toUpperCase()}${notes}: declared, not verified`;
 }
 
 function drawParticipant(one, row, nextVersion) {
@@ -250,7 +252,7 @@ function drawParticipant(one, row, nextVersion) {
     const state = cell(row, "state");
     state.append(Object.assign(document.createElement("span"), { className: "badge" }));
     state.append(Object.assign(document.createElement("span"), { className: "badge holds", hidden: true }));
-    for (const label of ["Round", "Staleness", "Behind", "Last update", "Counted", "Repeats", "Refused"]) cell(row, "number", label);
+    for (const label of ["Round", "Staleness", "Behind", "Updated", "Counted", "Repeats", "Refused"]) cell(row, "number", label);
     const budget = cell(row, "budget", "Budget used, as declared");
     const bar = document.createElement("progress");
     bar.max = 1;
@@ -258,6 +260,7 @@ function drawParticipant(one, row, nextVersion) {
   }
   const [name, state, round, staleness, behind, since, accepted, repeats, refused, budget] = row.cells;
   say(name, one.name);
+  mark(name, "title", one.name);
   const [badge, holds] = state.children;
   say(badge, one.suspensions ? `${one.state}, ${count(one.suspensions, "suspension", "suspensions")}` : one.state);
   mark(badge, "data-state", one.state);
@@ -313,16 +316,25 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-function chartOptions(id, series, axisValues, isTime) {
+function chartOptions(id, series, axisValues, below) {
   const axis = { stroke: color("--quiet"), grid: { stroke: color("--grid"), width: 1 }, ticks: { show: false }, font: "13px system-ui, sans-serif" };
   const box = $(id);
   return {
     width: Math.max(200, box.clientWidth), height: box.clientHeight, legend: { show: false }, padding: [12, 14, 0, 0],
     cursor: { drag: { x: false, y: false }, points: { size: 7 } },
-    scales: { x: { time: isTime } },
-    axes: [{ ...axis, size: 34, space: 70 }, { ...axis, size: 58, values: axisValues }],
+    scales: { x: { time: false } },
+    axes: [{ ...axis, size: 34, space: 84, ...below }, { ...axis, size: 58, values: axisValues }],
     series: [{}, ...series],
   };
+}
+
+// The library's own times would be in one country's way of writing them.
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800, 2592000];
+const WHOLE_STEPS = [1, 2, 5].flatMap((step) => [0, 1, 2, 3, 4, 5, 6, 7, 8].map((power) => step * 10 ** power)).sort((a, b) => a - b);
+
+function times(_, ticks, place, space, step) {
+  const options = step < 60 ? { hour: "2-digit", minute: "2-digit", second: "2-digit" } : step < 86400 ? { hour: "2-digit", minute: "2-digit" } : { day: "numeric", month: "short" };
+  return ticks.map((tick) => new Date(1000 * tick).toLocaleString([], { ...options, hourCycle: "h23" }));
 }
 
 function line(name, dash) {
@@ -331,11 +343,11 @@ function line(name, dash) {
 
 const KINDS = {
   accuracy: {
-    options: () => chartOptions("accuracy", [line("--accent"), line("--second", [7, 5])], (_, ticks) => ticks.map((tick) => `${Number((100 * tick).toFixed(2))} %`), false),
+    options: () => chartOptions("accuracy", [line("--accent"), line("--second", [7, 5])], (_, ticks) => ticks.map((tick) => `${Number((100 * tick).toFixed(2))} %`), { space: 60, incrs: WHOLE_STEPS }),
     points: () => scorePoints(),
   },
   versions: {
-    options: () => chartOptions("versions", [line("--accent")], (_, ticks) => ticks.map((tick) => whole.format(tick)), true),
+    options: () => chartOptions("versions", [line("--accent")], (_, ticks) => ticks.map((tick) => whole.format(tick)), { incrs: TIME_STEPS, values: times }),
     points: () => curves.versions.filter((point) => point[1] != null).map(([version, at]) => [at, version]),
   },
 };
