@@ -31,7 +31,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MOST_CONNECTIONS: Final = 96
 
 _HANDSHAKE_SECONDS: Final = 5.0
-_FIRST_REQUEST_SECONDS: Final = 10.0
+_FIRST_REQUEST_SECONDS: Final = 3.0
 _TAKE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 3.0
 
