@@ -212,6 +212,8 @@ def _commands(name: str, command: click.Command, variables: dict[str, set[str]])
         for variable in [option.envvar] if isinstance(option.envvar, str) else option.envvar or ():
             variables.setdefault(variable, set()).add(f"`{option.opts[0]}` of `{name.partition(' ')[0]}`")
     yield "\n".join(lines) + "\n"
+    for verb, found in getattr(command, "verbs", {}).items():
+        yield from _commands(f"{name} {verb}", found, variables)
 
 
 def _help(command: click.Command) -> str:

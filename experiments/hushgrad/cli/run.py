@@ -16,9 +16,14 @@ _HOSTS = click.option(
 class _Run(click.Command):
     """A command whose first word may also be that of another one: a FILE called collect is ./collect."""
 
+    @property
+    def verbs(self) -> dict[str, click.Command]:
+        """The other commands."""
+        return {"collect": collect}
+
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **extra: Any) -> click.Context:
-        if args[:1] == ["collect"]:
-            return collect.make_context(f"{info_name} collect", args[1:], *rest, **extra)
+        if args and args[0] in self.verbs:
+            return self.verbs[args[0]].make_context(f"{info_name} {args[0]}", args[1:], *rest, **extra)
         return super().make_context(info_name, args, *rest, **extra)
 
 

@@ -19,6 +19,11 @@ SEEDED_CLAIM = (
     "claim: what one client's whole run would cost a record with secure noise, by the privacy loss distribution; "
     "the simulator's noise is seeded and claims nothing"
 )
+QUICK_ROUNDS = 5
+PARTIAL = (
+    f"PARTIAL: one seed and {QUICK_ROUNDS} rounds of each run, to see that everything is there. Accuracies and claims "
+    "are of these rounds, and nothing to put beside the paper's"
+)
 _IJCNN1_RECORDS = 10_000
 
 
@@ -30,6 +35,7 @@ class Options:
         runs: folder of all results.
         seeds: how many; None: as the experiment's file says.
         jobs: simulated runs at the same time.
+        quick: one seed and a few rounds of each run, to see that it works: no result.
         progress: told how far a sweep is.
     """
 
@@ -37,6 +43,7 @@ class Options:
     seeds: int | None
     jobs: int
     progress: Progress | None
+    quick: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +96,13 @@ def reproduce(name: str, options: Options) -> list[Part]:
     raise InputError(f"there is nothing called {name!r} to reproduce; there is {', '.join(names())}")
 
 
-def to_json(name: str, parts: Sequence[Part]) -> dict[str, Any]:
+def to_json(name: str, parts: Sequence[Part], *, quick: bool = False) -> dict[str, Any]:
     """Returns what `--json` prints: the rows, where one part is asked for; else the parts."""
+    found = _to_json(name, parts)
+    return {"partial": PARTIAL, **found} if quick else found
+
+
+def _to_json(name: str, parts: Sequence[Part]) -> dict[str, Any]:
     if name == "tables":
         return {part.name: part.rows for part in parts}
     if len(parts) == 1:
@@ -107,7 +119,11 @@ def experiment(study: str) -> Experiment:
 
 def made(one: Experiment, folder: Path, options: Options) -> list[Row]:
     """Makes the runs of an experiment that are not done, and returns all of its rows."""
-    if options.seeds is not None:
+    if options.quick:
+        training = msgspec.structs.replace(one.training, rounds=QUICK_ROUNDS, grad_computations=None)
+        one = msgspec.structs.replace(one, seeds=one.seeds[:1], training=training)
+        folder = folder.with_name(f"{folder.name}-quick")
+    elif options.seeds is not None:
         one = msgspec.structs.replace(one, seeds=list(range(1, options.seeds + 1)))
         folder = folder.with_name(f"{folder.name}-{options.seeds}-seeds")
     conduct.conduct(one, folder, jobs=options.jobs, progress=options.progress)

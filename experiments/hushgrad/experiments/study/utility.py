@@ -11,14 +11,19 @@ from dataclasses import dataclass
 
 import numpy as np
 from hushgrad.client import models
-from hushgrad.experiments.errors import InputError
+from hushgrad.client.models import Model
 from hushgrad.experiments.study import file, sources
 from hushgrad.experiments.tables import Table
 
 SIGMAS = (2.0, 5.0, 8.0, 12.0, 16.0, 18.0, 20.0, 22.0, 26.0, 30.0)
 CLIP_NORMS = (0.025, 0.05, 0.075, 0.1, 0.15, 0.2)
 DRAWS = 60
+LENET_SIGMAS = (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0)
+LENET_CLIP_NORMS = (0.0025, 0.005, 0.01, 0.025, 0.05)
+LENET_DRAWS = 10
 _SEED = 1
+_EPOCHS, _BATCH, _STEP, _MOMENTUM = 4, 64, 0.05, 0.9
+_UNCLIPPED = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +58,16 @@ def graph(objective: str, data: str) -> Graph:
         clients=1,
         seed=_SEED,
     )
-    if objective == "non-convex":
-        raise InputError("the utility graph of LeNet is not made: it needs a trained LeNet; see figure3c")
-    parameters, how = _optimum(found.table, strongly=objective == "strongly convex")
-    model = models.make("logistic", features=found.table.features.shape[1])
+    is_lenet = objective == "non-convex"
+    if is_lenet:
+        model: Model = models.make("lenet", features=found.table.features.shape[1], classes=10, activation="tanh",
+                                   padding=0, image=[28, 28])  # fmt: skip
+        parameters, how = _trained(model, found.table)
+    else:
+        model = models.make("logistic", features=found.table.features.shape[1])
+        parameters, how = _optimum(found.table, strongly=objective == "strongly convex")
+    sigmas, clip_norms = (LENET_SIGMAS, LENET_CLIP_NORMS) if is_lenet else (SIGMAS, CLIP_NORMS)
+    draws = LENET_DRAWS if is_lenet else DRAWS
     rows, labels = model.prepare(found.test.features), found.test.labels
 
     def accuracy(at: np.ndarray) -> float:
@@ -64,12 +75,35 @@ def graph(objective: str, data: str) -> Graph:
 
     best = accuracy(parameters)
     generator = np.random.default_rng(_SEED)
-    directions = generator.standard_normal((DRAWS, len(parameters)))  # the same for each cell: differences are C sigma
+    directions = generator.standard_normal((draws, len(parameters)))  # the same for each cell: differences are C sigma
     scale_to_fraction = {}
-    for scale in sorted({clip * sigma for clip in CLIP_NORMS for sigma in SIGMAS}):
+    for scale in sorted({clip * sigma for clip in clip_norms for sigma in sigmas}):
         scale_to_fraction[scale] = float(np.mean([accuracy(parameters + scale * n) for n in directions])) / best
-    fractions = tuple(tuple(scale_to_fraction[clip * sigma] for sigma in SIGMAS) for clip in CLIP_NORMS)
-    return Graph(SIGMAS, CLIP_NORMS, fractions, best, how)
+    fractions = tuple(tuple(scale_to_fraction[clip * sigma] for sigma in sigmas) for clip in clip_norms)
+    return Graph(sigmas, clip_norms, fractions, best, how)
+
+
+def _trained(model: Model, table: Table) -> tuple[np.ndarray, str]:
+    """Returns a LeNet that was trained without privacy, and how."""
+    generator = np.random.default_rng(_SEED)
+    rows, labels = model.prepare(table.features), table.labels
+    parameters = model.initial(_SEED).astype(np.float64)
+    speed = np.zeros_like(parameters)
+    for _ in range(_EPOCHS):
+        order = generator.permutation(len(labels))
+        for start in range(0, len(order), _BATCH):
+            chosen = order[start : start + _BATCH]
+            total = model.clipped_sum(parameters, rows.take(chosen, axis=0), labels.take(chosen), _UNCLIPPED).total
+            speed = _MOMENTUM * speed + total / len(chosen)
+            parameters = parameters - _STEP * speed
+    return parameters, (
+        f"w* is a LeNet with tanh after {_EPOCHS} epochs of SGD (batches of {_BATCH}, step {_STEP}, momentum "
+        f"{_MOMENTUM}) on all records in one place; {LENET_DRAWS} draws of n for each cell, the same directions "
+        "everywhere, mean accuracy on the test set. The paper reads off its figure that C = 0.025 with sigma up to 12 "
+        "costs at most 10 % of the accuracy. With this w* it costs most of it, and C sigma = 0.12 a tenth already. The "
+        "paper does not give its w*; larger weights would bear more. A private run is another matter: it goes on "
+        "learning with the noise that it carries."
+    )
 
 
 def _optimum(table: Table, *, strongly: bool) -> tuple[np.ndarray, str]:
