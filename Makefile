@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+IMAGES ?= build/browser
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
@@ -12,7 +13,7 @@ DEMO_READY := .venv/.demo
 DEV_READY := .venv/.dev
 FUZZ_READY := .venv/.fuzz
 
-.PHONY: help demo test audit faults hosts paper simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers monitoring release interop format stubs test-heavy bench bench-env bench-peers peers-env constraints clean
+.PHONY: help demo test audit faults hosts paper simulate hostile fuzz soak conformance lint lint-code lint-contract lint-deploy lint-docs docs containers monitoring browser release interop format stubs test-heavy bench bench-env bench-peers bench-page peers-env constraints clean
 .DELETE_ON_ERROR:
 
 help: ## Show this list
@@ -93,6 +94,9 @@ monitoring: $(DEV_READY) ## Test the alert rules, and let a real Prometheus watc
 	@$(BIN)/python -m tests.deploy.monitoring
 	@$(BIN)/python -m pytest -q -m monitoring tests/e2e/test_monitoring.py $(ARGS)
 
+browser: .venv/.browser ## Drive the page in Chromium over a running demo; IMAGES=docs/images renews the documentation's
+	@HUSHGRAD_IMAGES=$(IMAGES) $(BIN)/python -m pytest -q -m browser tests/browser $(ARGS)
+
 release: .venv/.release ## Make wheel, source, contract, image definitions, SBOM and changes into dist/, and try them
 	@$(BIN)/python deploy/release.py
 
@@ -106,13 +110,19 @@ format: $(DEV_READY) ## Format the code and repair what can be repaired
 stubs: $(DEV_READY) ## Make the Python stubs of protos/hushgrad/v1 anew
 	@$(BIN)/python protos/generate.py
 
-bench: $(DEV_READY) ## Measure, print a table, write bench.json
+bench: $(DEV_READY) ## Measure for some minutes, print tables, write bench.json (ARGS="server", ARGS="rounds --sizes 69")
 	@# With the kernels that numpy's own library chooses for this processor, whatever the machine prescribes elsewhere.
 	@env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python -m benchmarks --output bench.json $(ARGS)
 
 test-heavy: .heavy-env/.ready ## Test what needs PyTorch and JAX, and run the loops of examples/loops
 	@.heavy-env/bin/python -m pytest -q -m heavy -n 2 tests/heavy $(ARGS)
 	@$(BIN)/python tests/heavy/covered.py --write
+
+bench-peers: $(DEV_READY) peers-env ## Play the same rounds with Flower and FLARE, write bench-peers.json (ARGS="--sizes 69")
+	@$(BIN)/python -m benchmarks.peers --output bench-peers.json $(ARGS)
+
+bench-page: $(DEV_READY) ## Draw docs/performance.md from bench.json and bench-peers.json
+	@$(BIN)/python -m benchmarks.page bench.json bench-peers.json
 
 peers-env: $(addprefix .peers-env/,$(addsuffix /.ready,flower-legacy flower flare)) ## Install Flower and FLARE, each in an environment of its own
 
@@ -122,7 +132,7 @@ constraints: ## Choose newest versions of everything and pin them in constraints
 	@rm -rf .constraints-env
 	@$(call make_environment,.constraints-env)
 	@echo "choosing versions; this takes a few minutes"
-	@.constraints-env/bin/python -m pip --disable-pip-version-check -qq install '.[dev,bench,release,fuzz]'
+	@.constraints-env/bin/python -m pip --disable-pip-version-check -qq install '.[dev,bench,release,fuzz,browser]'
 	@{ sed -n '/^#/p' constraints.txt; \
 		.constraints-env/bin/python -m pip --disable-pip-version-check freeze --exclude hushgrad \
 		| grep -E '^[A-Za-z0-9._-]+==[^ ]+$$'; } > .constraints-env/new
@@ -170,6 +180,12 @@ $(FUZZ_READY): $(DEV_READY)
 	@grep -v '^mpmath==' constraints.txt > .heavy-env/constraints.txt
 	@$(HEAVY_PIP) install -r tests/heavy/frameworks.txt
 	@$(HEAVY_PIP) install -c .heavy-env/constraints.txt -e '.[experiments]' pytest pytest-timeout pytest-xdist
+	@touch $@
+
+# Playwright's own Chromium is fetched only where the system has none.
+.venv/.browser: $(DEV_READY)
+	@$(PIP) install -c constraints.txt -e '.[browser]'
+	@command -v chromium chromium-browser >/dev/null || test -n "$$HUSHGRAD_CHROMIUM" || $(BIN)/playwright install chromium
 	@touch $@
 
 .venv/.release: $(DEV_READY)
