@@ -157,3 +157,14 @@ def test_a_simulated_round_takes_at_most_twice_its_clients_bare_rounds():
         _, outcome = studies.simulated(experiment, measure=True)
         ratios.append(outcome.cpu_seconds / outcome.round_cpu_seconds)
     assert statistics.median(ratios) <= 2.0, ratios
+
+
+def test_versions_that_come_every_third_round_hold_the_same_updates_and_cost_a_third_of_the_models():
+    training = {**studies.SMALL["training"], "rounds": 20, "delay": {"kind": "max-delay", "max_delay": 2}}
+    setup, every = studies.simulated(studies.small(training=training))
+    _, third = studies.simulated(studies.small(training={**training, "publish_every": 3}))
+    assert third.updates == every.updates == 3 * setup.rounds
+    assert {point.version % 3 for point in third.points[:-1]} == {0}
+    assert third.points[-1].version == 20
+    with pytest.raises(InputError, match="publish_every"):
+        studies.simulated(studies.small(training={**training, "publish_every": 4}))

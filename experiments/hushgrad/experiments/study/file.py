@@ -107,7 +107,8 @@ class Training(_Section, frozen=True):
     """How the model moves. Give either rounds, T, or grad_computations, K: as many rounds as reach K.
 
     sum_over_batch, sum_over_clients: "sum", as the paper's algorithms say; "mean" divides the step sizes by the nominal
-    sample size, or by the number of clients. straggler_timeout_seconds: simulated; whoever holds a version up for
+    sample size, or by the number of clients. publish_every: a version is published every so many rounds, at most
+    max_delay + 1, and the last always is. straggler_timeout_seconds: whoever holds a version up for
     longer is suspended.
     """
 
@@ -119,6 +120,7 @@ class Training(_Section, frozen=True):
     rounds: int | None = None
     grad_computations: int | None = None
     window: int | None = None
+    publish_every: int = 1
     straggler_timeout_seconds: float = 1e6
 
 
@@ -305,7 +307,7 @@ def _check_privacy(experiment: Experiment) -> None:
 def _check_training(training: Training) -> None:
     if (training.rounds is None) == (training.grad_computations is None):
         raise InputError("training must have exactly one of rounds and grad_computations")
-    for key in ("rounds", "grad_computations", "window"):
+    for key in ("rounds", "grad_computations", "window", "publish_every"):
         value = getattr(training, key)
         if value is not None and value < 1:
             raise InputError(f"training.{key} must be >= 1, found {value}")

@@ -339,6 +339,7 @@ def _terms_file(
             max_examples_per_round=n_max,
         ),
         grid_exponent=_grid_exponent(privacy.clip_norm, noise_multiplier, parameters),
+        publish_every=training.publish_every,
         participants=list(participants),
     )
 

@@ -46,7 +46,9 @@ class Scorer:
         self._model = setup.model
         self._rows = setup.model.prepare(test.features)
         self._labels = test.labels
-        self._wanted = versions(setup.rounds, setup.experiment.evaluation.points)
+        every = setup.experiment.training.publish_every
+        wanted = versions(setup.rounds, setup.experiment.evaluation.points)
+        self._wanted = {min(-(-version // every) * every, setup.rounds) for version in wanted}
         self.points: list[Point] = []
         self.cpu_seconds = 0.0
 

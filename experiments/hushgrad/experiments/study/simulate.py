@@ -31,7 +31,7 @@ from hushgrad.experiments.study.sources import Records
 from hushgrad.server.aggregation import Aggregate, Published
 from hushgrad.server.membership import Membership
 from hushgrad.server.participant import Participant
-from hushgrad.server.records import Disposition, Receipt, State
+from hushgrad.server.records import Disposition, Receipt, State, remembered_from
 from hushgrad.wire import grid
 from hushgrad.wire.grid import INT32_MAX
 from hushgrad.wire.terms import Terms
@@ -364,7 +364,7 @@ class _Simulation:
             arrival = max(arrival, client.heard_at)  # a stream: nothing overtakes
             client.heard_at = arrival
             self._after(arrival - self._now, self._hear, client, (version, model))
-        first = version - self._terms.window - 1
+        first = remembered_from(version, window=self._terms.window, publish_every=self._terms.publish_every)
         for client in self._clients:
             for round_ in range(max(0, self._forgotten), first):
                 client.participant.forget(round_)
