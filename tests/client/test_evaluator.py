@@ -2,14 +2,18 @@
 
 import csv
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from hushgrad.client import data, models
 from hushgrad.client.errors import InputError
 from hushgrad.client.evaluator import Evaluator, Score
 from hushgrad.client.transport import Transport
+from hushgrad.v1 import status_pb2, status_pb2_grpc
 from hushgrad.wire import header
 
 from tests.support import client_world
@@ -22,7 +26,7 @@ def server() -> FakeServer:
     return FakeServer(client_world.make_terms(features=2, final_version=4))
 
 
-def make(address: str, server: FakeServer, output: Path) -> Evaluator:
+def make(address: str, server: FakeServer, output: Path, *, report: bool = False) -> Evaluator:
     transport = Transport(address, "evaluator")
     transport.use_terms(server.digest, server.terms.limits)
     # Class 1 exactly where the first feature is 1: weights (1, 0) with bias -0.5 are right everywhere.
@@ -33,6 +37,7 @@ def make(address: str, server: FakeServer, output: Path) -> Evaluator:
         dataset=test_set,
         output=output,
         final_version=server.terms.final_version,
+        report=report,
     )
 
 
@@ -90,3 +95,65 @@ def test_a_curve_that_cannot_be_written_is_one_sentence(tmp_path: Path, server: 
         evaluator = make(address, server, tmp_path / "file" / "curve.csv")
         with pytest.raises(InputError, match="the curve cannot be written to"):
             evaluator.run()
+
+
+class _Listener(status_pb2_grpc.StatusServiceServicer):
+    """Takes scores, or answers with a fault."""
+
+    def __init__(self, server: FakeServer, code: grpc.StatusCode | None = None) -> None:
+        self._server = server
+        self._code = code
+        self.heard: list[status_pb2.ReportEvaluationRequest] = []
+
+    def ReportEvaluation(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self.heard.append(request)
+        if self._code is not None:
+            context.abort(self._code, "on purpose")
+        return status_pb2.ReportEvaluationResponse(verdict=self._server._verdict())
+
+
+def listened(server: FakeServer, tmp_path: Path, listener: _Listener | None, *, report: bool = True) -> Score | None:
+    services = () if listener is None else (partial(status_pb2_grpc.add_StatusServiceServicer_to_server, listener),)
+    with server.serving(*services) as address:
+        evaluator = make(address, server, tmp_path / "curve.csv", report=report)
+        threading.Timer(0.3, send_rounds, (server, address, range(4))).start()
+        return evaluator.run()
+
+
+def test_it_tells_the_server_what_it_writes_down(tmp_path: Path, server: FakeServer) -> None:
+    listener = _Listener(server)
+    listened(server, tmp_path, listener)
+    with (tmp_path / "curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(one.version, one.accuracy) for one in listener.heard] == [
+        (int(row["version"]), float(row["accuracy"])) for row in rows
+    ]
+    last = listener.heard[-1]
+    assert (last.caller.participant, last.caller.terms_digest, last.caller.session) == ("evaluator", server.digest, 0)
+    assert (last.examples, last.averaged_accuracy) == (4, 1.0)
+    assert not listener.heard[0].HasField("averaged_accuracy")
+
+
+def test_it_tells_nobody_when_its_owner_says_so(tmp_path: Path, server: FakeServer) -> None:
+    listener = _Listener(server)
+    last = listened(server, tmp_path, listener, report=False)
+    assert (last.version if last else None, listener.heard) == (4, [])
+
+
+@pytest.mark.parametrize("code", [None, grpc.StatusCode.PERMISSION_DENIED])
+def test_a_server_that_takes_no_scores_is_asked_once_and_scoring_goes_on(
+    tmp_path: Path, server: FakeServer, code: grpc.StatusCode | None
+) -> None:
+    # None: an older server, which does not know the call.
+    listener = None if code is None else _Listener(server, code)
+    last = listened(server, tmp_path, listener)
+    assert last is not None
+    assert last.version == 4
+    assert listener is None or len(listener.heard) == 1
+
+
+def test_a_server_that_is_busy_hears_the_next_score(tmp_path: Path, server: FakeServer) -> None:
+    listener = _Listener(server, grpc.StatusCode.UNAVAILABLE)
+    last = listened(server, tmp_path, listener)
+    assert last is not None
+    assert (last.version, len(listener.heard) > 1) == (4, True)

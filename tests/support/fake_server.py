@@ -70,13 +70,15 @@ class FakeServer(
     # What the tests look at and do.
 
     @contextmanager
-    def serving(self) -> Iterator[str]:
-        """Serves on a free port; yields its address."""
+    def serving(self, *others: Callable[[Any], None]) -> Iterator[str]:
+        """Serves on a free port, other services too where a test adds them; yields its address."""
         server = grpc.server(futures.ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         terms_pb2_grpc.add_TermsServiceServicer_to_server(self, server)
         membership_pb2_grpc.add_MembershipServiceServicer_to_server(self, server)
         updates_pb2_grpc.add_UpdateServiceServicer_to_server(self, server)
         models_pb2_grpc.add_ModelServiceServicer_to_server(self, server)
+        for add in others:
+            add(server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
         try:
