@@ -194,6 +194,27 @@ def test_without_a_release_interval_the_claim_says_that_timing_is_not_covered(re
     assert ready.good("run", "--dry-run")["timing"] == "timing not covered"
 
 
+def test_the_server_is_told_the_committed_claim_and_nothing_else(ready: World) -> None:
+    outcome = ready.good("run")
+    (start,) = ready.server.calls("Start")
+    told = start.claim
+    claim = outcome["claim"]
+    assert (told.epsilon, told.delta) == (claim["epsilon"], claim["delta"])
+    assert (told.adjacency, told.unit, told.method) == (claim["adjacency"], claim["unit"], claim["method"])
+    assert (told.method_version, told.planned_rounds, told.timing_covered) == (claim["method_version"], 6, True)
+    assert {field.name for field in told.DESCRIPTOR.fields} == {
+        "epsilon", "delta", "adjacency", "sampler", "unit", "method", "method_version", "planned_rounds",
+        "timing_covered",
+    }  # fmt: skip
+
+
+def test_the_server_is_told_no_claim_when_its_owner_says_so(ready: World) -> None:
+    ready.write(('state = "state"', 'state = "state"\ndeclare_claim = false'))
+    ready.good("run")
+    (start,) = ready.server.calls("Start")
+    assert not start.HasField("claim")
+
+
 def test_dry_run_draws_and_writes_nothing(ready: World) -> None:
     before = ready.files()
     ready.good("run", "--dry-run")
