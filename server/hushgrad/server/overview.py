@@ -12,7 +12,7 @@ from typing import Final, Literal
 from hushgrad.server.counting import Counters
 from hushgrad.server.federation import Federation
 from hushgrad.server.participant import Participant
-from hushgrad.server.records import Answer, DeclaredClaim, State
+from hushgrad.server.records import Answer, DeclaredClaim, Score, State
 
 Phase = Literal["gathering", "running", "paused", "ended"]
 
@@ -42,24 +42,6 @@ class Facts:
     watchers: int
     waiting_jobs: int = 0
     scores: tuple["Score", ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How well a version does on public test data, as an evaluator reported it.
-
-    Attributes:
-        accuracy, averaged_accuracy: shares, 0 to 1; the second is None where there is no averaged model.
-        examples: so many test records.
-        reported_at: seconds since 1970.
-    """
-
-    evaluator: str
-    version: int
-    accuracy: float
-    averaged_accuracy: float | None
-    examples: int
-    reported_at: float
 
 
 @dataclass(frozen=True, slots=True)

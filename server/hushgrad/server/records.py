@@ -175,7 +175,7 @@ class Act:
         verb: what was ordered.
         request_id: 16 bytes that the operator's program chose; the same ones are the same order.
         changed: whether anything was not as ordered before.
-        participant: with EVICT, who.
+        participant: with EVICT, who; empty: a seat that nobody had taken.
         final_version: with END, the last version there will be.
         at_once: with END, whether nobody is waited for but those whose updates were accepted.
         reason: for people, as the operator gave it.
@@ -194,6 +194,24 @@ class Act:
 
 Record = Receipt | ParticipantRecord | Act
 """Something that must be durable before the answer that rests on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How well a version does on public test data, as an evaluator reported it.
+
+    Attributes:
+        accuracy, averaged_accuracy: shares, 0 to 1; the second is None where there is no averaged model.
+        examples: so many test records.
+        reported_at: seconds since 1970.
+    """
+
+    evaluator: str
+    version: int
+    accuracy: float
+    averaged_accuracy: float | None
+    examples: int
+    reported_at: float
 
 
 @dataclass(frozen=True, slots=True)

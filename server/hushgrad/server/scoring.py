@@ -5,7 +5,7 @@ Nothing of the federation depends on it. Scores are kept for people; the curve o
 
 from typing import Final
 
-from hushgrad.server.overview import Score
+from hushgrad.server.records import Score
 
 MOST_EVALUATORS: Final = 16
 """So many names may report: without certificates a caller may take any, and the store must not fill with them."""

@@ -12,8 +12,7 @@ from hushgrad.server import border, declarations, scoring
 from hushgrad.server.border import Context
 from hushgrad.server.federation import Outcome
 from hushgrad.server.host import Host
-from hushgrad.server.overview import Score
-from hushgrad.server.records import MAX_REPORTS, Answer, DeclaredClaim
+from hushgrad.server.records import MAX_REPORTS, Answer, DeclaredClaim, Score
 from hushgrad.server.watch import Publisher
 from hushgrad.v1 import (
     membership_pb2,

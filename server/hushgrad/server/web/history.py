@@ -7,7 +7,6 @@ Thousands of versions are thinned on the way out of the database, not after it.
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from hushgrad.server.database import Database
 from hushgrad.server.web.series import MOST_POINTS, Series
 
 _MOST_EVALUATORS = 8
@@ -27,25 +26,6 @@ class Source(Protocol):
     def scores(self, evaluator: str, after: int, most: int) -> list[tuple[int, float, float | None]]:
         """Returns at most `most` (version, accuracy, averaged accuracy) beyond `after`, evenly, and the newest."""
         ...
-
-
-class Past:
-    """What a server's database tells."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def publications(self, after: int, most: int) -> list[tuple[int, float | None]]:
-        """See `Source`."""
-        return []
-
-    def evaluators(self) -> list[str]:
-        """See `Source`."""
-        return []
-
-    def scores(self, evaluator: str, after: int, most: int) -> list[tuple[int, float, float | None]]:
-        """See `Source`."""
-        return []
 
 
 class Place:
