@@ -28,6 +28,7 @@ from hushgrad.server.records import (
     ParticipantRecord,
     Receipt,
     Record,
+    Score,
     Snapshot,
     owes_a_report,
     remembered_from,
@@ -43,12 +44,18 @@ LARGEST_ROW_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StoredVersion:
-    """One published version as it is stored. `model` is None when it is not kept any longer."""
+    """One published version as it is stored.
+
+    Attributes:
+        is_kept: whether its model still is.
+        published_at: seconds since 1970; None where an earlier layout did not note it.
+    """
 
     version: int
     previous: int
     sha256: bytes
     is_kept: bool
+    published_at: float | None
 
 
 class Database:
@@ -181,7 +188,22 @@ class Database:
             elif isinstance(record, ParticipantRecord):
                 self._connection.execute(rows.PUT_PARTICIPANT, (record.name, rows.participant_to_json(record)))
             else:
-                raise StoreError("this layout of the database has no log of orders")
+                (number,) = self._connection.execute("SELECT IFNULL(MAX(number), 0) + 1 FROM acts").fetchone()
+                self._connection.execute(rows.PUT_ACT, rows.act_to_row(number, record))
+
+    def write_score(self, score: Score) -> None:
+        """Writes an evaluator's score of a version, in the place of an earlier one of the same version."""
+        self._connection.execute(
+            rows.PUT_SCORE,
+            (
+                score.evaluator,
+                score.version,
+                float(score.accuracy),
+                None if score.averaged_accuracy is None else float(score.averaged_accuracy),
+                score.examples,
+                float(score.reported_at),
+            ),
+        )
 
     def write_sealed(self, participant: str, round_: int, header: bytes, payload: bytes | memoryview) -> None:
         """Writes the sealed bytes of an update; they become durable with the next checkpoint, not before."""
@@ -199,11 +221,13 @@ class Database:
         folded: Iterable[tuple[str, int]],
         participants: Iterable[ParticipantRecord],
         keep_versions: int,
+        published_at: float | None = None,
     ) -> list[Path]:
         """Writes one checkpoint; returns the files to remove after the commit.
 
         Args:
             keep_versions: how many published versions stay available; 0 for all. Version 0 always stays.
+            published_at: the time, seconds since 1970.
         """
         self._sync_sealed()
         version = published.version
@@ -212,7 +236,7 @@ class Database:
         ]
         self._put_arrays(published)
         model, file = self._place(f"model-{version}", published.model, published.sha256)
-        self._connection.execute(rows.PUT_VERSION, (version, previous, published.sha256, file, model))
+        self._connection.execute(rows.PUT_VERSION, (version, previous, published.sha256, file, model, published_at))
         self._connection.executemany(rows.INCLUDE, [(version, participant, round_) for participant, round_ in folded])
         self.write(participants)
         if keep_versions > 0:
@@ -260,11 +284,11 @@ class Database:
         kept = itertools.takewhile(lambda row: row[3] is not None or row[4], below)
         dropped = [layout.verified("versions", row) for row in kept]
         below.close()
-        for version, previous, sha256, *_ in dropped:
+        for version, previous, sha256, _, _, published_at in dropped:
             # Not an UPDATE: after that SQLite would keep the pages of the models, nearly empty, for ever.
             self._connection.execute(rows.DROP_VERSION, (version,))
-            self._connection.execute(rows.PUT_VERSION, (version, previous, sha256, None, None))
-        return [self._folder.arrays / file for _, _, _, file, _ in dropped if file]
+            self._connection.execute(rows.PUT_VERSION, (version, previous, sha256, None, None, published_at))
+        return [self._folder.arrays / row[3] for row in dropped if row[3]]
 
     def _sync_sealed(self) -> None:
         for path in self._unsynced:
@@ -332,6 +356,7 @@ class Database:
             participants=tuple(self._participants()),
             receipts=tuple(rows.opened(rows.receipt_from_row(row)) for row in found),
             histories=self._histories(first),
+            acts=tuple(rows.act_from_row(row) for row in self._rows(rows.GET_ACTS)),
         )
 
     def _participants(self) -> list[ParticipantRecord]:
@@ -408,7 +433,7 @@ class Database:
         row = self._one(f"{rows.GET_VERSIONS} WHERE version = ?", version)
         if row is None or not _stored_version(row).is_kept:
             return None
-        _, _, sha256, file, is_inline, _ = row
+        _, _, sha256, file, is_inline, *_ = row
         if file is not None:
             return folder_module.open_verified(self._folder.arrays / file, sha256), sha256
         found = self._one("SELECT model FROM versions WHERE version = ?", version) if is_inline else None
@@ -421,6 +446,50 @@ class Database:
             return None
         found = self._rows(f"{rows.GET_RECEIPTS} WHERE included_in = ? ORDER BY participant, round", version)
         return _stored_version(row).previous, [rows.receipt_from_row(one) for one in found]
+
+    def publications(self, after: int, most: int) -> list[tuple[int, float | None]]:
+        """Returns at most `most` (version, seconds since 1970) beyond `after`, evenly spread, the newest among them.
+
+        The time is None where an earlier layout did not note it.
+        """
+        found = []
+        for version in self._spread("versions", "", (), after, most):
+            row = self._one(f"{rows.GET_VERSIONS} WHERE version = ?", version)
+            found.append((version, None if row is None else _stored_version(row).published_at))
+        return found
+
+    def evaluators(self) -> list[str]:
+        """Returns the names of those who have reported scores, in order."""
+        return [name for (name,) in self._rows("SELECT DISTINCT evaluator FROM scores ORDER BY evaluator")]
+
+    def scores(self, evaluator: str, after: int, most: int) -> list[tuple[int, float, float | None]]:
+        """Returns at most `most` (version, accuracy, averaged accuracy) beyond `after`, as `publications` does."""
+        versions = self._spread("scores", "evaluator = ? AND", (evaluator,), after, most)
+        return [
+            (score.version, score.accuracy, score.averaged_accuracy)
+            for score in (self._score(evaluator, version) for version in versions)
+        ]
+
+    def latest_scores(self) -> tuple[Score, ...]:
+        """Returns each evaluator's score of the latest version it reported, by name."""
+        latest = self._rows("SELECT evaluator, MAX(version) FROM scores GROUP BY evaluator ORDER BY evaluator")
+        return tuple(self._score(evaluator, version) for evaluator, version in list(latest))
+
+    def _score(self, evaluator: str, version: int) -> Score:
+        row = self._one(f"{rows.GET_SCORES} WHERE evaluator = ? AND version = ?", evaluator, version)
+        name, version, accuracy, averaged, examples, reported_at = layout.verified("scores", row)
+        return Score(name, version, accuracy, averaged, examples, reported_at)
+
+    def _spread(self, table: str, condition: str, given: tuple[Any, ...], after: int, most: int) -> list[int]:
+        """Returns at most `most` versions of a table beyond `after`; each is one step in the primary key."""
+        (newest,) = self._one(f"SELECT MAX(version) FROM {table} WHERE {condition} version > ?", *given, after)
+        if newest is None:
+            return []
+        found = []
+        for target in range(newest, after, -max(1, -(-(newest - after) // most))):
+            (version,) = self._one(f"SELECT MIN(version) FROM {table} WHERE {condition} version >= ?", *given, target)
+            found.append(version)
+        return sorted(set(found))
 
     def array_files(self) -> set[str]:
         """Returns the names of the files in the arrays folder that rows refer to."""
@@ -490,5 +559,5 @@ def stored_terms(database: Database) -> Terms:
 
 
 def _stored_version(row: tuple[Any, ...]) -> StoredVersion:
-    version, previous, sha256, file, is_inline = layout.verified("versions", row)
-    return StoredVersion(version, previous, sha256, bool(is_inline) or file is not None)
+    version, previous, sha256, file, is_inline, published_at = layout.verified("versions", row)
+    return StoredVersion(version, previous, sha256, bool(is_inline) or file is not None, published_at)

@@ -8,24 +8,39 @@ letter for letter, the one below. What rows mean is known in `rows`.
 import contextlib
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from hushgrad.server.errors import InputError, StoreError
 
 APPLICATION_ID: Final = int.from_bytes(b"HGsv", "big")
-VERSION: Final = 2
-"""1: rows without checksums. 2: with them."""
+VERSION: Final = 3
+"""1: rows without checksums. 2: with them. 3: also what operators ordered, scores, when versions were published, and
+receipts and versions of long ago, many in a row."""
 
 CHECKED: Final = {
+    "meta": "key, value",
+    "participants": "name, body",
+    "receipts": "participant, round, digest, sequence, previous_head, head, disposition, reason, included_in",
+    "versions": "version, previous, sha256, file, model IS NOT NULL, published_at",
+    "arrays": "name, version, count, sha256, file",
+    "acts": "number, at, who, verb, detail",
+    "scores": "evaluator, version, accuracy, averaged_accuracy, examples, reported_at",
+    "past_receipts": "participant, block, accepted, rounds_received, first_sequence, last_sequence, first_version, "
+    "last_version, sha256",
+    "past_versions": "block, sha256",
+}
+"""What each table's checksums cover. Models, arrays and what is packed are covered by their SHA-256."""
+
+_EARLIER: Final = {
     "meta": "key, value",
     "participants": "name, body",
     "receipts": "participant, round, digest, sequence, previous_head, head, disposition, reason, included_in",
     "versions": "version, previous, sha256, file, model IS NOT NULL",
     "arrays": "name, version, count, sha256, file",
 }
-"""What each table's checksums cover. Models and arrays themselves are covered by their SHA-256."""
+"""The same of layout 2; layout 1 had these tables without checksums."""
 
 _TABLES: Final = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value, checksum INTEGER NOT NULL) WITHOUT ROWID",
@@ -50,6 +65,7 @@ _TABLES: Final = (
     previous INTEGER NOT NULL,
     sha256 BLOB NOT NULL,
     file TEXT,
+    published_at REAL,
     checksum INTEGER NOT NULL,
     model BLOB
 )""",
@@ -62,6 +78,44 @@ _TABLES: Final = (
     checksum INTEGER NOT NULL,
     data BLOB
 ) WITHOUT ROWID""",
+    """CREATE TABLE acts (
+    number INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    who TEXT NOT NULL,
+    verb TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    checksum INTEGER NOT NULL
+)""",
+    """CREATE TABLE scores (
+    evaluator TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    accuracy REAL NOT NULL,
+    averaged_accuracy REAL,
+    examples INTEGER NOT NULL,
+    reported_at REAL NOT NULL,
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (evaluator, version)
+) WITHOUT ROWID""",
+    """CREATE TABLE past_receipts (
+    participant TEXT NOT NULL,
+    block INTEGER NOT NULL,
+    accepted INTEGER NOT NULL,
+    rounds_received INTEGER NOT NULL,
+    first_sequence INTEGER NOT NULL,
+    last_sequence INTEGER NOT NULL,
+    first_version INTEGER NOT NULL,
+    last_version INTEGER NOT NULL,
+    sha256 BLOB NOT NULL,
+    checksum INTEGER NOT NULL,
+    packed BLOB NOT NULL,
+    UNIQUE (participant, block)
+)""",
+    """CREATE TABLE past_versions (
+    block INTEGER PRIMARY KEY,
+    sha256 BLOB NOT NULL,
+    checksum INTEGER NOT NULL,
+    packed BLOB NOT NULL
+)""",
     "CREATE TABLE sums (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
 
@@ -80,6 +134,7 @@ def _triggers() -> list[str]:
 
 SCHEMA: Final = (*_TABLES, *_triggers())
 
+_WITHOUT_MODELS: Final = tuple(f"({table})" for table in CHECKED if table not in ("versions", "arrays"))
 _LARGEST_CHECKED_WHOLE: Final = 2**29
 """Bytes of a database above which only the tables that hold no models are looked over at start: reading them all would
 take longer than a restart may."""
@@ -139,7 +194,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         if version < VERSION:
             if read_only:
                 connection = _copied_into_memory(connection)
-            _upgrade(connection, path)
+            _upgrade(connection, path, version)
         _check_schema(connection, path)
         if read_only:
             connection.execute("PRAGMA query_only = ON")
@@ -181,9 +236,9 @@ def check(connection: sqlite3.Connection, path: Path, *, whole: bool) -> None:
             connection.execute("ROLLBACK")
 
 
-def _check_rows(connection: sqlite3.Connection, path: Path) -> None:
+def _check_rows(connection: sqlite3.Connection, path: Path, checked: Mapping[str, str] = CHECKED) -> None:
     sums = dict(connection.execute("SELECT name, value FROM sums"))
-    for table, columns in CHECKED.items():
+    for table, columns in checked.items():
         total = 0
         for row in connection.execute(f"SELECT {columns}, checksum FROM {table}"):
             verified(table, row)
@@ -198,7 +253,7 @@ def _check_rows(connection: sqlite3.Connection, path: Path) -> None:
 def _check_structure(connection: sqlite3.Connection, path: Path, *, whole: bool) -> None:
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (size,) = connection.execute("PRAGMA page_size").fetchone()
-    tables = ("",) if whole or pages * size <= _LARGEST_CHECKED_WHOLE else ("(meta)", "(participants)", "(receipts)")
+    tables = ("",) if whole or pages * size <= _LARGEST_CHECKED_WHOLE else _WITHOUT_MODELS
     for table in tables:
         (found,) = connection.execute(f"PRAGMA integrity_check{table}").fetchone()
         if found != "ok":
@@ -225,23 +280,28 @@ def _make(connection: sqlite3.Connection) -> None:
     connection.executemany("INSERT INTO sums VALUES (?, 0)", [(table,) for table in CHECKED])
 
 
-def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
-    """Brings layout 1 to this one, in one transaction: its rows get the checksums of what they say now."""
+def _upgrade(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    """Brings an older layout to this one, in one transaction: rows without checksums get those of what they say now."""
     _check_structure(connection, path, whole=True)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for index in ("receipts_by_row", "receipts_by_version"):
-            connection.execute(f"DROP INDEX {index}")
-        for table in CHECKED:
+        if version > 1:
+            _check_rows(connection, path, _EARLIER)
+        rest = "SELECT type, name FROM sqlite_schema WHERE type IN ('index', 'trigger') AND sql IS NOT NULL"
+        for kind, name in connection.execute(rest).fetchall():
+            connection.execute(f"DROP {kind} {name}")
+        connection.execute("DROP TABLE IF EXISTS sums")
+        for table in _EARLIER:
             connection.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
         _make(connection)
-        for table, columns in CHECKED.items():
+        for table, columns in _EARLIER.items():
             stored = {"versions": "version, previous, sha256, file, model", "arrays": f"{columns}, data"}.get(
                 table, columns
             )
+            covered = CHECKED[table].replace("published_at", "NULL")  # nobody knows when that was
             connection.execute(
                 f"INSERT INTO {table} ({stored}, checksum) "
-                f"SELECT {stored}, row_checksum('{table}', {columns}) FROM old_{table}"
+                f"SELECT {stored}, row_checksum('{table}', {covered}) FROM old_{table}"
             )
             connection.execute(f"DROP TABLE old_{table}")
         connection.execute(f"PRAGMA user_version = {VERSION}")

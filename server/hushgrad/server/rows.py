@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from hushgrad.server import layout
-from hushgrad.server.records import DeclaredClaim, Disposition, ParticipantRecord, Receipt, State
+from hushgrad.server.records import Act, DeclaredClaim, Disposition, ParticipantRecord, Receipt, State, Verb
 
 _RECEIPT: Final = layout.CHECKED["receipts"]
 
@@ -34,8 +34,8 @@ ON CONFLICT (name) DO UPDATE SET
     data = excluded.data, checksum = excluded.checksum
 """
 PUT_VERSION: Final = """
-INSERT INTO versions (version, previous, sha256, file, model, checksum)
-VALUES (?1, ?2, ?3, ?4, ?5, row_checksum('versions', ?1, ?2, ?3, ?4, ?5 IS NOT NULL))
+INSERT INTO versions (version, previous, sha256, file, model, published_at, checksum)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, row_checksum('versions', ?1, ?2, ?3, ?4, ?5 IS NOT NULL, ?6))
 """
 DROP_VERSION: Final = "DELETE FROM versions WHERE version = ?"
 INCLUDE: Final = """
@@ -43,6 +43,18 @@ UPDATE receipts SET included_in = ?1, checksum = row_checksum(
     'receipts', participant, round, digest, sequence, previous_head, head, disposition, reason, ?1)
 WHERE participant = ?2 AND round = ?3
 """
+PUT_ACT: Final = """
+INSERT INTO acts (number, at, who, verb, detail, checksum)
+VALUES (?1, ?2, ?3, ?4, ?5, row_checksum('acts', ?1, ?2, ?3, ?4, ?5))
+"""
+PUT_SCORE: Final = """
+INSERT INTO scores VALUES (?1, ?2, ?3, ?4, ?5, ?6, row_checksum('scores', ?1, ?2, ?3, ?4, ?5, ?6))
+ON CONFLICT (evaluator, version) DO UPDATE SET
+    accuracy = excluded.accuracy, averaged_accuracy = excluded.averaged_accuracy, examples = excluded.examples,
+    reported_at = excluded.reported_at, checksum = excluded.checksum
+"""
+GET_ACTS: Final = f"SELECT {layout.CHECKED['acts']}, checksum FROM acts ORDER BY number"
+GET_SCORES: Final = f"SELECT {layout.CHECKED['scores']}, checksum FROM scores "
 GET_RECEIPTS: Final = f"SELECT {_RECEIPT}, checksum FROM receipts "
 GET_PARTICIPANTS: Final = "SELECT name, body, checksum FROM participants ORDER BY name"
 GET_VERSIONS: Final = f"SELECT {layout.CHECKED['versions']}, checksum FROM versions "
@@ -75,6 +87,30 @@ def opened(receipt: Receipt) -> Receipt:
             reason=receipt.reason,
         )
     return receipt
+
+
+def act_to_row(number: int, act: Act) -> tuple[Any, ...]:
+    """Returns what PUT_ACT takes."""
+    detail = {
+        "request_id": act.request_id.hex(),
+        "changed": act.changed,
+        "participant": act.participant,
+        "final_version": act.final_version,
+        "at_once": act.at_once,
+        "reason": act.reason,
+    }
+    return number, float(act.at), act.who, act.verb.value, json.dumps(detail)
+
+
+def act_from_row(row: tuple[Any, ...]) -> Act:
+    """Reads a row of GET_ACTS.
+
+    Raises:
+        StoreError: if it is damaged.
+    """
+    _, at, who, verb, detail = layout.verified("acts", row)
+    fields = json.loads(detail)
+    return Act(at, who, Verb(verb), **{**fields, "request_id": bytes.fromhex(fields["request_id"])})
 
 
 def participant_to_json(record: ParticipantRecord) -> str:

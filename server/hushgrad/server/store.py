@@ -85,7 +85,7 @@ class Store:
             began = time.perf_counter()
             published = publication.publish(frozen.aggregate, database.arrays)
             self._obsolete += database.checkpoint(
-                published, frozen.previous, frozen.folded, frozen.participants, self._keep_versions
+                published, frozen.previous, frozen.folded, frozen.participants, self._keep_versions, time.time()
             )
             self._counters.checkpoints.observe(time.perf_counter() - began)
             return published
