@@ -165,7 +165,8 @@ class Frozen:
         )
 
 
-def _at_once(job: Callable[[], None]) -> None:
+def at_once(job: Callable[[], None]) -> None:
+    """Runs a job before it returns; see `InOrder`."""
     job()
 
 
@@ -191,7 +192,7 @@ class Aggregate:
         final_version: int,
         average_sum: Sums | None = None,
         average_count: int = 0,
-        in_order: InOrder = _at_once,
+        in_order: InOrder = at_once,
         reuses_copies: bool = False,
     ) -> None:
         self._array = array.astype(np.int64, copy=True)

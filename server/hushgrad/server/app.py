@@ -19,7 +19,7 @@ from hushgrad.server import administration_service, backup, initialize, overview
 from hushgrad.server import config as config_module
 from hushgrad.server import database as database_module
 from hushgrad.server.administration_service import AdministrationService
-from hushgrad.server.aggregation import Published
+from hushgrad.server.aggregation import Published, at_once
 from hushgrad.server.config import ServerConfig
 from hushgrad.server.content import ContentCheck
 from hushgrad.server.counting import Counters
@@ -27,6 +27,7 @@ from hushgrad.server.database import Database
 from hushgrad.server.errors import InputError, StoreError
 from hushgrad.server.federation import Federation
 from hushgrad.server.folder import StateFolder
+from hushgrad.server.folding import SMALLEST_PARAMETERS, Folding
 from hushgrad.server.host import Host
 from hushgrad.server.limiting import MAX_REQUEST_BYTES, Limiting
 from hushgrad.server.limits import Limiter, LimitsConfig
@@ -34,6 +35,7 @@ from hushgrad.server.model_service import SERVICE_NAME, ModelService
 from hushgrad.server.records import Receipt, Snapshot, State
 from hushgrad.server.services import Gate, MembershipService, StatusService, TermsService
 from hushgrad.server.spool import Spool
+from hushgrad.server.staging import Staging
 from hushgrad.server.store import Store
 from hushgrad.server.stored import Mean
 from hushgrad.server.update_service import UpdateService
@@ -44,7 +46,6 @@ from hushgrad.v1 import (
     membership_pb2_grpc,
     status_pb2_grpc,
     terms_pb2_grpc,
-    updates_pb2_grpc,
 )
 from hushgrad.wire import terms as wire_terms
 
@@ -193,6 +194,7 @@ class _Server:
         )
         self._publisher.publish(*self._last_published(snapshot))
         archive = _FailStopArchive(Database.open(self._folder, read_only=True), self._fail)
+        folding = Folding(self._fail) if terms.parameters >= SMALLEST_PARAMETERS else None
         federation = Federation(
             terms,
             terms_digest,
@@ -203,7 +205,10 @@ class _Server:
             backup_version=backup.noted_version(self._folder) if self._config.backups else None,
             content=ContentCheck(terms, self._config.improbable_updates),
             restore_wait_seconds=self._config.restore_wait_seconds,
+            in_order=folding.in_order if folding else at_once,
+            reuses_copies=True,
         )
+        del snapshot  # its array is as large as the one that was made of it
         keep_versions = 0 if self._config.keep_sealed else self._config.keep_versions
         self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail, counters=self._counters)
         self._host = Host(
@@ -213,9 +218,10 @@ class _Server:
             self._log,
             keep_sealed=self._config.keep_sealed,
             counters=self._counters,
+            folding=folding,
         )
         self._gate = Gate()
-        self._expects_until = loop.time() + _RETURN_SECONDS if snapshot.version > 0 else 0.0
+        self._expects_until = loop.time() + _RETURN_SECONDS if federation.newest_version > 0 else 0.0
         self._models = ModelService(
             self._publisher, lambda: Database.open(self._folder, read_only=True), terms_digest, self._gate
         )
@@ -226,6 +232,7 @@ class _Server:
             limits.spool_uploads * 4 * terms.parameters,
             of_each=limits.spool_uploads_of_each,
             keep_seconds=limits.spool_keep_seconds,
+            staging=Staging(4 * terms.parameters),
         )
         server = grpc.aio.server(
             options=(*CHANNEL_OPTIONS, *channel_options(limits)),
@@ -242,9 +249,8 @@ class _Server:
         membership_pb2_grpc.add_MembershipServiceServicer_to_server(
             MembershipService(self._host, terms, self._publisher, self._gate), server
         )
-        updates_pb2_grpc.add_UpdateServiceServicer_to_server(
-            UpdateService(self._host, terms, spool, self._publisher, self._gate, limiter, self._counters), server
-        )
+        updates = UpdateService(self._host, terms, spool, self._publisher, self._gate, limiter, self._counters)
+        server.add_generic_rpc_handlers((updates.handler(),))
         self._status = StatusService(self._host, terms, terms_digest, self._publisher, has_tls=self._door is not None)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status, server)
         self._administration = AdministrationService(self._host, self._publisher, self._gate)
@@ -262,6 +268,8 @@ class _Server:
         try:
             await self._serve_on(server)
         finally:
+            if folding is not None:
+                folding.close()
             self._store.close()
             archive.close()
             if self._spans is not None:

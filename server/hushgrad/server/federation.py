@@ -22,7 +22,7 @@ from hushgrad.server import membership as membership_module
 from hushgrad.server import participant as participant_module
 from hushgrad.server.administration import Administration
 from hushgrad.server.admission import Decision, Standing
-from hushgrad.server.aggregation import Aggregate, Published
+from hushgrad.server.aggregation import Aggregate, InOrder, Published
 from hushgrad.server.content import ContentCheck, Finding, Measures
 from hushgrad.server.membership import Membership, Participation, Refusal
 from hushgrad.server.orders import Orders
@@ -111,6 +111,8 @@ class Federation:
         backup_version: int | None = None,
         content: ContentCheck | None = None,
         restore_wait_seconds: float = 0.0,
+        in_order: InOrder = aggregation.at_once,
+        reuses_copies: bool = False,
     ) -> None:
         """Begins from a snapshot.
 
@@ -125,6 +127,7 @@ class Federation:
             content: says which updates no honest participant can have made; None: nobody asks.
             restore_wait_seconds: how long a restored server waits for everybody to say what they hold, before it makes
                 the first version after the backup without them.
+            in_order, reuses_copies: see `Aggregate`.
         """
         self._content = content
         self.terms = terms
@@ -140,6 +143,8 @@ class Federation:
             final_version=terms.final_version,
             average_sum=snapshot.average_sum,
             average_count=snapshot.average_count,
+            in_order=in_order,
+            reuses_copies=reuses_copies,
         )
         receipts: dict[str, list[Receipt]] = {}
         for receipt in snapshot.receipts:

@@ -14,6 +14,7 @@ from hushgrad.server.aggregation import Published
 from hushgrad.server.content import Measures
 from hushgrad.server.counting import Counters
 from hushgrad.server.federation import Federation, Outcome
+from hushgrad.server.folding import Folding
 from hushgrad.server.orders import Orders
 from hushgrad.server.overview import Score
 from hushgrad.server.records import Answer, Caller, DeclaredClaim, Disposition, ParticipantRecord, Receipt, Verb
@@ -36,12 +37,14 @@ class Host:
         *,
         keep_sealed: bool,
         counters: Counters | None = None,
+        folding: Folding | None = None,
     ) -> None:
         self.federation = federation
         self._store = store
         self._publisher = publisher
         self._log = log
         self._keep_sealed = keep_sealed
+        self._folding = folding
         self._counters = counters or Counters()
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -137,7 +140,12 @@ class Host:
         await asyncio.shield(self._store.barrier())
 
     async def submit(
-        self, caller: Caller, header: bytes, digest: bytes, payload: bytes, measures: Measures | None = None
+        self,
+        caller: Caller,
+        header: bytes,
+        digest: bytes,
+        payload: bytes | memoryview,
+        measures: Measures | None = None,
     ) -> Outcome:
         """Takes one update; returns when its fate is durable."""
         began = time.perf_counter()
@@ -155,6 +163,13 @@ class Host:
         await self._durable(outcome)
         self._counters.updated(caller.participant, outcome.answer, time.perf_counter() - began, self._loop.time())
         return outcome
+
+    async def settled(self) -> None:
+        """Returns when no payload of an update that was submitted before is read any more."""
+        if self._folding is not None:
+            await self._folding.done()
+        if self._keep_sealed:
+            await self._store.barrier()
 
     async def preview(self, caller: Caller, header: bytes, digest: bytes) -> Outcome:
         """Decides what can be decided before the payload has arrived."""
@@ -182,7 +197,7 @@ class Host:
 
     # Durability, versions, time
 
-    def _keep(self, record: object, header: bytes, payload: bytes) -> None:
+    def _keep(self, record: object, header: bytes, payload: bytes | memoryview) -> None:
         if isinstance(record, Receipt):
             name, round_ = record.participant, record.round
             self._store.do(lambda database: database.write_sealed(name, round_, header, payload))

@@ -1,11 +1,25 @@
-"""Uploads on their way: bytes that arrive in pieces are kept in files, within quotas, until they are whole.
+"""Uploads on their way: bytes that arrive in pieces are kept, within quotas, until they are whole.
 
-Knows no update rule: what an upload means is decided when all of it is there. Nothing here survives a restart, because
-the tail of a file may be torn by a crash; the sender begins again.
+An upload that comes quickly is received into one of a few buffers in memory. All others are kept in files, also one
+that turns out to be slow, so that slow senders hold no memory. Knows no update rule: what an upload means is decided
+when all of it is there. Nothing here survives a restart, because the tail of a file may be torn by a crash; the sender
+begins again.
 """
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+from hushgrad.server.staging import Staging
+
+SLOW_BYTES_PER_SECOND: Final = 32 * 2**20
+"""A sender that is slower gives its buffer to one that waits; a disk takes as much."""
+
+_MOST_WAITING: Final = 8
+_WAITS: Final = 4
+_WAIT_SECONDS: Final = 0.25
 
 
 @dataclass(slots=True, eq=False)
@@ -20,6 +34,8 @@ class Upload:
         is_complete: whether it is being checked; no stream may write any more.
         touched_at: when the last piece came.
         open_streams: how many streams are at it; while there are any it is not dropped to make room.
+        buffer: where the bytes are; None: in the file.
+        buffered_at: since when.
     """
 
     key: tuple[str, bytes]
@@ -30,6 +46,8 @@ class Upload:
     is_complete: bool = False
     touched_at: float = 0.0
     open_streams: int = 0
+    buffer: memoryview | None = None
+    buffered_at: float = 0.0
 
 
 class Spool:
@@ -40,9 +58,19 @@ class Spool:
         quota_bytes: for all together, counted as if they were whole.
         of_each: how many one participant may have.
         keep_seconds: how long one is kept that does not go on.
+        staging: the buffers; None: there are none.
     """
 
-    def __init__(self, folder: Path, quota_bytes: int, *, of_each: int, keep_seconds: float) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        quota_bytes: int,
+        *,
+        of_each: int,
+        keep_seconds: float,
+        staging: Staging | None = None,
+    ) -> None:
+        self._staging = staging
         self._folder = folder
         self._quota_bytes = quota_bytes
         self._of_each = of_each
@@ -51,8 +79,8 @@ class Spool:
 
     @property
     def bytes_on_disk(self) -> int:
-        """How many bytes have arrived of all uploads that are known. May be asked on any thread."""
-        return sum(upload.received_bytes for upload in list(self._uploads.values()))
+        """How many bytes of uploads lie in files. May be asked on any thread."""
+        return sum(upload.received_bytes for upload in list(self._uploads.values()) if upload.buffer is None)
 
     def find(self, participant: str, digest: bytes) -> Upload | None:
         """Returns an upload; None when it is not known."""
@@ -80,27 +108,100 @@ class Spool:
         if upload.is_complete or offset > upload.received_bytes:
             return None
         upload.received_bytes = offset
-        with open(upload.path, "r+b") as file:
-            file.truncate(offset)
+        if upload.buffer is None:
+            with open(upload.path, "r+b") as file:
+                file.truncate(offset)
         upload.stream += 1
         upload.touched_at = now
         return upload
 
-    def append(self, upload: Upload, data: bytes, now: float) -> None:
-        """Adds a piece behind what has arrived."""
-        with open(upload.path, "ab") as file:
-            file.write(data)
+    def append(self, upload: Upload, data: bytes | memoryview, now: float) -> None:
+        """Adds a piece behind what has arrived.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        if upload.buffer is not None:
+            upload.buffer[upload.received_bytes : upload.received_bytes + len(data)] = data
+        else:
+            with open(upload.path, "ab", buffering=0) as file:
+                _write(file.write, data)
         upload.received_bytes += len(data)
         upload.touched_at = now
 
-    def read(self, upload: Upload) -> bytes:
-        """Returns what has arrived. Slow for large uploads: call it off the event loop."""
-        return upload.path.read_bytes()
+    async def stage(self, upload: Upload, time: Callable[[], float]) -> None:
+        """Gives an upload that begins a buffer, if there is one soon. Else it goes to its file."""
+        staging = self._staging
+        if staging is None or upload.buffer is not None or upload.received_bytes:
+            return
+        buffer = staging.take_free()
+        for _ in range(_WAITS if staging.waiting < _MOST_WAITING else 0):
+            if buffer is None:
+                self._evict(time())
+                buffer = await staging.take(_WAIT_SECONDS)
+        if buffer is None:
+            return
+        if upload.buffer is not None or upload.received_bytes or upload.is_complete or self.find(*upload.key) is None:
+            staging.give_back(buffer)
+        else:
+            upload.buffer, upload.buffered_at = buffer[: upload.total_bytes], time()
 
-    def discard(self, upload: Upload) -> None:
-        """Forgets an upload."""
+    async def whole(self, upload: Upload, time: Callable[[], float]) -> memoryview:
+        """Returns all bytes of an upload that has arrived, in memory; in a buffer, as soon as one is free.
+
+        Raises:
+            OSError: if they cannot be read.
+        """
+        while upload.buffer is None:
+            buffer: memoryview | None = None
+            if self._staging is None:
+                buffer = memoryview(bytearray(upload.total_bytes))
+            else:
+                self._evict(time())
+                buffer = await self._staging.take(_WAIT_SECONDS)
+            if buffer is not None:
+                upload.buffer = buffer[: upload.total_bytes]
+                await asyncio.to_thread(_read_into, upload.path, upload.buffer)
+        return upload.buffer
+
+    def rest(self, upload: Upload) -> None:
+        """Notes that a stream has ended. What it brought stays until somebody goes on."""
+        if upload.open_streams == 0 and not upload.is_complete:
+            self._spill(upload)
+
+    def discard(self, upload: Upload) -> memoryview | None:
+        """Forgets an upload. Returns its buffer, to be given back when nobody reads it any more."""
         self._uploads.pop(upload.key, None)
         upload.path.unlink(missing_ok=True)
+        buffer, upload.buffer = upload.buffer, None
+        return buffer
+
+    def give_back(self, buffer: memoryview | None) -> None:
+        """Takes a buffer back that `discard` has returned; None: there is none."""
+        if self._staging is not None and buffer is not None:
+            self._staging.give_back(buffer)
+
+    def _evict(self, now: float) -> None:
+        """Takes their buffers from those who are slow."""
+        for upload in list(self._uploads.values()):
+            seconds = now - upload.buffered_at
+            is_slow = seconds > _WAIT_SECONDS and upload.received_bytes < seconds * SLOW_BYTES_PER_SECOND
+            if upload.buffer is not None and not upload.is_complete and is_slow:
+                self._spill(upload)
+
+    def _spill(self, upload: Upload) -> None:
+        """Moves what has arrived from a buffer to the file; drops the upload when that is not possible."""
+        if upload.buffer is None:
+            return
+        try:
+            with open(upload.path, "wb", buffering=0) as file:
+                _write(file.write, upload.buffer[: upload.received_bytes])
+        except OSError:
+            upload.stream += 1  # whoever brings more is told to begin again
+            self.give_back(self.discard(upload))
+        else:
+            buffer, upload.buffer = upload.buffer, None
+            self.give_back(buffer)
 
     def _make_room(self, participant: str, total_bytes: int, now: float) -> bool:
         resting = sorted(
@@ -109,7 +210,7 @@ class Spool:
         )
         for upload in list(resting):
             if upload.touched_at + self._keep_seconds < now:
-                self.discard(upload)
+                self.give_back(self.discard(upload))
                 resting.remove(upload)
         own = [upload for upload in resting if upload.key[0] == participant]
         while sum(key[0] == participant for key in self._uploads) >= self._of_each:
@@ -126,3 +227,19 @@ class Spool:
 
     def _reserved_bytes(self) -> int:
         return sum(upload.total_bytes for upload in self._uploads.values())
+
+
+def _write(write: Callable[[memoryview], int | None], data: bytes | memoryview) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[write(rest) or 0 :]
+
+
+def _read_into(path: Path, buffer: memoryview) -> None:
+    with open(path, "rb", buffering=0) as file:
+        read = 0
+        while read < len(buffer):
+            got = file.readinto(buffer[read:])
+            if not got:
+                raise OSError(f"{path.name} has become shorter")
+            read += got

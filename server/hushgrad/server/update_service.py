@@ -15,6 +15,7 @@ from hushgrad.server import border, content, limiting
 from hushgrad.server.border import Context
 from hushgrad.server.content import Measures
 from hushgrad.server.counting import Counters
+from hushgrad.server.errors import StoreError
 from hushgrad.server.federation import Outcome
 from hushgrad.server.host import Host
 from hushgrad.server.limits import Limiter, retry_after_milliseconds
@@ -24,11 +25,18 @@ from hushgrad.server.spool import Spool, Upload
 from hushgrad.server.watch import Publisher
 from hushgrad.v1 import updates_pb2, updates_pb2_grpc
 from hushgrad.wire import header as wire_header
+from hushgrad.wire import pieces
+from hushgrad.wire.pieces import Chunk
 from hushgrad.wire.terms import Terms
+
+SERVICE_NAME: Final = "hushgrad.v1.UpdateService"
 
 _RETRY_SECONDS: Final = 0.5
 _SILENT_SECONDS: Final = 5.0
 _HASH_OFF_LOOP_BYTES: Final = 256 * 1024
+
+UploadPart = updates_pb2.UploadUpdateRequest | Chunk
+"""A message of an upload; of a chunk a view, where `handler` has read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,28 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         self._counters = counters or Counters()
         self._time = asyncio.get_running_loop().time
         self._waiting: dict[Upload, _Wait] = {}
+        self._returns: set[asyncio.Task[None]] = set()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Returns what a server registers: the generated handlers, but for chunks, which are read without copies."""
+        return grpc.method_handlers_generic_handler(
+            SERVICE_NAME,
+            {
+                "SubmitUpdate": grpc.unary_unary_rpc_method_handler(
+                    self.SubmitUpdate,
+                    updates_pb2.SubmitUpdateRequest.FromString,
+                    updates_pb2.SubmitUpdateResponse.SerializeToString,
+                ),
+                "GetUpload": grpc.unary_unary_rpc_method_handler(
+                    self.GetUpload,
+                    updates_pb2.GetUploadRequest.FromString,
+                    updates_pb2.GetUploadResponse.SerializeToString,
+                ),
+                "UploadUpdate": grpc.stream_unary_rpc_method_handler(
+                    self.UploadUpdate, pieces.read_upload, updates_pb2.UploadUpdateResponse.SerializeToString
+                ),
+            },
+        )
 
     async def SubmitUpdate(  # noqa: N802
         self, request: updates_pb2.SubmitUpdateRequest, context: Context
@@ -105,7 +135,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         )
 
     async def UploadUpdate(  # noqa: N802
-        self, messages: AsyncIterator[updates_pb2.UploadUpdateRequest], context: Context
+        self, messages: AsyncIterator[UploadPart], context: Context
     ) -> updates_pb2.UploadUpdateResponse:
         """Takes one update in pieces."""
         await self._gate.enter(context)
@@ -116,7 +146,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"no message came for {seconds:g} s")
             raise
-        if first is None or first.WhichOneof("part") != "start":
+        if first is None or isinstance(first, Chunk) or first.WhichOneof("part") != "start":
             await border.refuse(context, "part must be `start` in the first message of an upload")
         start = first.start
         caller = await border.read_caller(start.caller, context)
@@ -136,7 +166,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
 
     async def _upload(
         self,
-        messages: AsyncIterator[updates_pb2.UploadUpdateRequest],
+        messages: AsyncIterator[UploadPart],
         start: updates_pb2.UploadStart,
         caller: Caller,
         who: str,
@@ -177,7 +207,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         upload.stream += 1
         self._waiting.pop(upload).timeout.reschedule(self._time())
 
-    def _look(self, header: bytes, payload: bytes) -> tuple[bytes, Measures | None]:
+    def _look(self, header: bytes, payload: bytes | memoryview) -> tuple[bytes, Measures | None]:
         """Returns the digest, and what the payload measures if it has the right size. Slow for large ones."""
         measures = content.measure(payload) if len(payload) == self._payload_bytes else None
         return wire_header.digest(header, payload), measures
@@ -197,7 +227,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
 
     async def _receive(
         self,
-        messages: AsyncIterator[updates_pb2.UploadUpdateRequest],
+        messages: AsyncIterator[UploadPart],
         start: updates_pb2.UploadStart,
         caller: Caller,
         who: str,
@@ -212,9 +242,15 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
             return self._busy(caller, "the upload cannot go on from there now; ask GetUpload")
         upload.open_streams += 1
         try:
+            stream = upload.stream
+            await self._spool.stage(upload, self._time)
+            if upload.stream != stream:
+                await self._overtaken(context)
             await self._chunks(messages, upload, caller, who, context)
         finally:
             upload.open_streams -= 1
+            if upload.received_bytes < upload.total_bytes:
+                self._spool.rest(upload)
         if upload.received_bytes < upload.total_bytes:
             return self._busy(
                 caller, f"{upload.received_bytes} of {upload.total_bytes} bytes have arrived; go on from there"
@@ -223,7 +259,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
 
     async def _chunks(
         self,
-        messages: AsyncIterator[updates_pb2.UploadUpdateRequest],
+        messages: AsyncIterator[UploadPart],
         upload: Upload,
         caller: Caller,
         who: str,
@@ -238,10 +274,12 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
                 return
             waited += self._time() - asked_at
             await self._gate.enter(context)
-            if message.WhichOneof("part") != "chunk":
-                await border.refuse(context, "part must be `chunk` in all messages of an upload but the first")
-            chunk = message.chunk
-            data = chunk.data
+            if not isinstance(message, Chunk):
+                if message.WhichOneof("part") != "chunk":
+                    await border.refuse(context, "part must be `chunk` in all messages of an upload but the first")
+                message = pieces.chunk_of(message)
+            chunk = message
+            data = bytes(chunk.data)  # what computes the checksum takes nothing else
             self._counters.received_bytes += len(data)
             if upload.stream != stream or upload.is_complete:
                 await self._overtaken(context)
@@ -255,7 +293,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
             try:
                 self._spool.append(upload, data, self._time())
             except OSError as error:
-                self._spool.discard(upload)
+                self._spool.give_back(self._spool.discard(upload))
                 await self._unwritable(error, context)
             self._host.chunk_arrived(caller)
             if wait := self._limiter.received(who, len(data), self._time()):
@@ -267,7 +305,7 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
         upload.is_complete = True
         try:
             try:
-                payload = await asyncio.to_thread(self._spool.read, upload)
+                payload = await self._spool.whole(upload, self._time)
             except OSError as error:
                 await self._unwritable(error, context)
                 raise
@@ -278,16 +316,27 @@ class UpdateService(updates_pb2_grpc.UpdateServiceServicer):
                 )
             return await border.answered(self._host.submit(caller, start.header, digest, payload, measures), context)
         finally:
-            self._spool.discard(upload)
+            if (buffer := self._spool.discard(upload)) is not None:
+                returning = asyncio.ensure_future(self._give_back(buffer))
+                self._returns.add(returning)
+                returning.add_done_callback(self._returns.discard)
+
+    async def _give_back(self, buffer: memoryview) -> None:
+        """Gives a buffer back when nothing of what was decided reads it any more, also when nobody waits for that."""
+        try:
+            await self._host.settled()
+        except StoreError:
+            return  # the server is stopping
+        self._spool.give_back(buffer)
 
     async def _next(
         self,
-        messages: AsyncIterator[updates_pb2.UploadUpdateRequest],
+        messages: AsyncIterator[UploadPart],
         upload: Upload,
         stream: int,
         patience: float,
         context: Context,
-    ) -> updates_pb2.UploadUpdateRequest | None:
+    ) -> UploadPart | None:
         try:
             async with asyncio.timeout(max(patience, 0.0)) as timeout:
                 wait = self._waiting[upload] = _Wait(timeout, self._time())
