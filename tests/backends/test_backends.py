@@ -219,6 +219,35 @@ def test_hosts_claim_what_the_simulator_says_and_learn_as_well(hosts: Hosts, tmp
 
 
 @needs_hosts
+def test_a_client_that_dies_on_its_host_is_started_again_and_no_round_is_lost(hosts: Hosts, tmp_path: Path) -> None:
+    file, out = write(tmp_path / "it.toml", training__rounds=1200, training__sample_size=SMALL), tmp_path / "out"
+    process = subprocess.Popen(on_hosts(hosts, file, out), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        wait_for_version(process, out / "work", 10)
+        listed = subprocess.run(
+            ["ip", "netns", "pids", hosts.switch.namespace("c")], check=True, capture_output=True, text=True
+        ).stdout.split()
+        words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in listed}
+        (victim,) = [int(pid) for pid, found in words.items() if b"hushgrad.client" in found and not_attending(found)]
+        os.kill(victim, signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert process.returncode == 0, stdout + stderr
+    found = result(out, "hosts")
+    (lost,) = found["lost"]
+    assert (lost["member"], lost["returned"]) == ("client-2", True)
+    assert found["dispositions"] == {"INCLUDED": 3600}
+    assert found["participants"]["client-2"]["rounds_spent"] == 1200
+    assert found["claims_not_collected"] == []
+
+
+def not_attending(words: list[bytes]) -> bool:
+    """Says whether a process is what was asked for itself, and nobody who looks after it."""
+    return not any(word.endswith(b".attend") or b".attend " in word for word in words)
+
+
+@needs_hosts
 def test_a_host_that_is_lost_is_in_the_report_and_the_others_go_on(hosts: Hosts, tmp_path: Path) -> None:
     file, out = (
         write(

@@ -16,6 +16,8 @@ from tests.faults.network.switch import Switch
 DRIVER = "a"
 NAMES = ("a", "b", "c")
 PORT = 7443
+PLACE = "hosts' folders"
+"""A name that a shell would take apart."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def three(folder: Path, seed: int = 1) -> Iterator[Hosts]:
             stack.enter_context(_sshd(switch, name, keys))
         inventory = folder / "hosts.toml"
         inventory.write_text(tomli_w.dumps(_inventory(switch, folder, keys)))
-        hosts = Hosts(switch, inventory, folder / "hosts")
+        hosts = Hosts(switch, inventory, folder / PLACE)
         try:
             yield hosts
         finally:
@@ -119,8 +121,9 @@ def _inventory(switch: Switch, folder: Path, keys: Path) -> dict[str, object]:
                 "user": "root",
                 "identity": str(keys / "driver"),
                 "known_hosts": str(keys / "known_hosts"),
-                "folder": str(folder / "hosts" / name),
-                "environment": sys.prefix,
+                "folder": str(folder / PLACE / name),
+                # Host c has its Python behind a command, as in a container.
+                **({"container": f"env {sys.executable} -u"} if name == "c" else {"environment": sys.prefix}),
             }
             for name in NAMES
         ],

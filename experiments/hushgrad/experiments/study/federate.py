@@ -305,7 +305,7 @@ class Federation:
                     self._crash(member, int(event["round"]))
             case _:
                 pass
-        if member is not None and member.lost is not None and kind in ("started", "listening", "scored"):
+        if member is not None and member.lost is not None and kind in ("joined", "listening", "scored"):
             member.lost["returned"] = True
             member.lost.setdefault("returned_at_version", self.version)
 
