@@ -78,7 +78,10 @@ def main() -> int:
     before = machine.describe()
     for name in dict.fromkeys(wanted):
         console.print(f"[{time.monotonic() - started:4.0f} s] measuring {name}", markup=False)
-        found += harness.measure(name, groups[name])
+        for one in harness.measure(name, groups[name]):
+            found.append(one)
+            if isinstance(one, Record):
+                console.print(f"[{time.monotonic() - started:4.0f} s]   {one.name}", markup=False)
     measured = [one for one in found if not isinstance(one, Unmeasured)]
     missing = [one for one in found if isinstance(one, Unmeasured)]
 
