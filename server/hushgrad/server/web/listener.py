@@ -25,7 +25,7 @@ from hushgrad.server.web import application, door
 from hushgrad.server.web.application import RenderMetrics
 from hushgrad.server.web.door import CERTIFICATE, CertificateDoor, Door, OpenDoor
 from hushgrad.server.web.feed import Feed
-from hushgrad.server.web.history import History, Past
+from hushgrad.server.web.history import History
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST_CONNECTIONS: Final = 96
@@ -64,7 +64,7 @@ class Listener:
     ) -> None:
         self._log = log
         self._take = take
-        self._history = History(lambda: Past(open_database()))
+        self._history = History(open_database)
         self._metrics = metrics
         self._owner = asyncio.get_running_loop()
         self._tls = config.tls

@@ -431,6 +431,7 @@ function draw(event) {
   drawFacts(overview, rates);
   drawParticipants(overview);
   if (takeCurves(news.curves) || !drawn) drawCurves();
+  if (!drawn) performance.mark("drawn");
   drawn = true;
 }
 
