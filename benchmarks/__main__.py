@@ -19,6 +19,7 @@ from rich.table import Table
 from benchmarks import (
     accounting,
     crowd,
+    fanout,
     folding,
     harness,
     ingest,
@@ -47,10 +48,11 @@ GROUPS: dict[str, Callable[[], Iterable[harness.Figure | Unmeasured]]] = {
     "ingest": ingest.figures,
     "memory": memory.figures,
     "crowd": crowd.figures,
+    "fanout": fanout.figures,
 }
 SETS = {
     "client": ("noise", "training", "networks", "sealing"),
-    "server": ("resting", "rounds", "ingest", "memory", "crowd"),
+    "server": ("resting", "rounds", "ingest", "memory", "crowd", "fanout"),
 }
 
 

@@ -32,6 +32,14 @@ class Crew:
         self._tell(self._processes[place], do, values)
         return self._answer(self._processes[place])
 
+    def begin(self, place: int, do: str, **values: object) -> None:
+        """Gives one process a command; `finish` waits for its answer."""
+        self._tell(self._processes[place], do, values)
+
+    def finish(self, place: int) -> dict[str, Any]:
+        """Returns the answer to what was begun."""
+        return self._answer(self._processes[place])
+
     def seconds(self, do: str, **values: object) -> float:
         """Gives every process one command; returns the seconds from the first beginning to the last end."""
         answers = self.all(do, **values)

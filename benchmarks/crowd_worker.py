@@ -1,4 +1,4 @@
-"""One process that is a hundred small clients, each with a connection, a session, a watch and an outbox of its own.
+"""One process that is hundreds of small clients, each with a connection of its own: participants, or mere watchers.
 
 Reads and answers as `worker` does. Usage: python -m benchmarks.crowd_worker PLACE, with PLACE from 0.
 """
@@ -103,9 +103,52 @@ class Small:
         return submits
 
 
+class Watcher:
+    """Somebody who takes no part and watches, on a connection of its own."""
+
+    def __init__(self, address: str, name: str, digest: bytes) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=worker.OPTIONS)
+        watch = self._channel.unary_stream(
+            "/hushgrad.v1.ModelService/WatchModels",
+            request_serializer=models_pb2.WatchModelsRequest.SerializeToString,
+            response_deserializer=models_pb2.WatchModelsResponse.FromString,
+        )
+        caller = common_pb2.Caller(terms_digest=digest, participant=name)
+        self._news = watch(models_pb2.WatchModelsRequest(caller=caller))
+        self._arrived = asyncio.Condition()
+        self._at: dict[int, float] = {}
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        while message := await self._news.read():
+            if message.WhichOneof("event") == "published":
+                async with self._arrived:
+                    self._at[message.published.version] = time.monotonic()
+                    self._arrived.notify_all()
+
+    async def arrived_at(self, version: int) -> float:
+        """Returns when a version arrived, in whole, on the machine's clock; waits for it."""
+        async with self._arrived:
+            await self._arrived.wait_for(lambda: version in self._at or self._reading.done())
+        return self._at[version]
+
+
+async def _watchers(address: str, place: int, count: int) -> list[Watcher]:
+    async with grpc.aio.insecure_channel(address) as channel:
+        terms = await terms_pb2_grpc.TermsServiceStub(channel).GetTerms(terms_pb2.GetTermsRequest())
+    found: list[Watcher] = []
+    for start in range(0, count, 50):
+        numbers = range(start, min(count, start + 50))
+        found += [Watcher(address, f"watcher-{place}-{at}", terms.terms_digest) for at in numbers]
+        await asyncio.gather(*(watcher.arrived_at(0) for watcher in found[start:]))
+    return found
+
+
 async def main() -> None:
     """Obeys."""
-    place, crowd = int(sys.argv[1]), []
+    place = int(sys.argv[1])
+    crowd: list[Small] = []
+    watchers: list[Watcher] = []
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)
@@ -117,6 +160,11 @@ async def main() -> None:
                 crowd = [Small(command["address"], place * count + at) for at in range(count)]
                 for start in range(0, count, 20):
                     await asyncio.gather(*(small.enter() for small in crowd[start : start + 20]))
+            case "watch":
+                watchers = await _watchers(command["address"], place, command["each"])
+            case "arrived":
+                times = await asyncio.gather(*(one.arrived_at(command["version"]) for one in watchers))
+                answer = {"arrived": times}
             case "prepare":
                 for small in crowd:
                     small.prepare(command["count"])
