@@ -73,7 +73,7 @@ def prepare(folder: Path, rounds: int) -> Prepared:
     (folder / "terms.toml").write_text(new.checked_terms(made, initial, straggler_timeout_seconds=60.0))
     new.save_initial(folder / "initial.safetensors", made, initial)
     server = files.server(
-        listen="127.0.0.1:0", state="../state/server", keep_sealed=False, keep_versions=2, linger_seconds=30.0
+        listen="127.0.0.1:0", state="../state/server", keep_sealed=False, keep_last=2, linger_seconds=30.0
     )
     (folder / "server.toml").write_text(server)
     for name, part in zip(made.participants, parts, strict=True):

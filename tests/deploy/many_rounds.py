@@ -1,6 +1,6 @@
 """Makes the state of a server that has run many rounds, through its own store and without the network.
 
-    python -m tests.deploy.many_rounds FOLDER [ROUNDS]
+    python -m tests.deploy.many_rounds FOLDER [VERSIONS]
 
 What months leave behind in minutes: nothing is synced on the way, everything else is what a server does.
 """
@@ -25,10 +25,9 @@ PARTICIPANTS = 5
 PARAMETERS = 69  # the demo's model
 
 
-def make(folder: Path, *, rounds: int) -> StateFolder:
-    """Makes a state with so many rounds of all participants together, every update included; returns it."""
+def make(folder: Path, *, versions: int) -> StateFolder:
+    """Makes a state with so many versions, and an update of each participant in every one; returns it."""
     names = [f"client-{number}" for number in range(1, PARTICIPANTS + 1)]
-    versions = rounds // PARTICIPANTS
     state = StateFolder(folder)
     state.make()
     zeros = np.zeros(PARAMETERS, np.float32)
@@ -39,7 +38,7 @@ def make(folder: Path, *, rounds: int) -> StateFolder:
     database = Database(state, connection)
     records = [ParticipantRecord(name, State.ACTIVE, 1, ((bytes(16), 1),), ((0, None),), 0, 0) for name in names]
     heads = {name: hashlib.sha256(name.encode()).digest() for name in names}
-    keep_versions = config.ServerConfig().keep_versions
+    keep_last = config.ServerConfig().keep_last
     for version in range(1, versions + 1):
         receipts = []
         for name in names:
@@ -55,7 +54,7 @@ def make(folder: Path, *, rounds: int) -> StateFolder:
         database.begin()
         database.write(receipts)
         folded = [(name, version - 1) for name in names]
-        database.checkpoint(published, version - 1, folded, records, keep_versions)
+        database.checkpoint(published, version - 1, folded, records, keep_last, 1.8e9 + 0.123 * version)
         database.commit()
     database.close()
     (folder / "server.toml").write_text('listen = "127.0.0.1:0"\nstate = "."\n')
@@ -109,8 +108,8 @@ if __name__ == "__main__":
     where, wanted = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 200_000
     if not where.exists():
         started = time.monotonic()
-        make(where, rounds=wanted)
-        print(f"{wanted} rounds made in {time.monotonic() - started:.0f} s")
+        make(where, versions=wanted)
+        print(f"{wanted} versions made in {time.monotonic() - started:.0f} s")
     print(f"{size_bytes(where) / 1e6:.1f} MB")
     for _ in range(5):
         print("listening after {:.2f} s, {:.2f} s of processor time".format(*start_seconds(where)))

@@ -30,7 +30,7 @@ def test_the_reference_is_fresh(page: str) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    ["`straggler_timeout_seconds`", "`lifetime_epsilon`", "`keep_versions`", "`hushgrad-client run`", "`hushgrad new`"],
+    ["`straggler_timeout_seconds`", "`lifetime_epsilon`", "`keep_last`", "`hushgrad-client run`", "`hushgrad new`"],
 )
 def test_keys_and_commands_are_in_it(page: str, entry: str) -> None:
     assert entry in page

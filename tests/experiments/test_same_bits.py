@@ -49,7 +49,7 @@ def real_versions(
     state = StateFolder(folder / "server")
     state.make()
     database.create(state, terms, terms.to_bytes(), setup.initial())
-    servers.configure(folder, improbable_updates="refuse", keep_versions=0)
+    servers.configure(folder, improbable_updates="refuse", keep_last=0)
     trainer = commands._trainer
 
     def seeded(terms: Any, config: Any, model: Any, dataset: Any) -> Any:

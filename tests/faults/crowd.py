@@ -70,7 +70,7 @@ def prepare(
         "listen": "127.0.0.1:0",
         "state": "server",
         "keep_sealed": True,
-        "keep_versions": 0,
+        "keep_last": 0,
         "heartbeat_seconds": 1.0,
         "linger_seconds": 20.0,
         # Tests on hosts of their own name an address that is not loopback.

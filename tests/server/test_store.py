@@ -182,7 +182,7 @@ def test_jobs_that_wait_share_a_commit_and_keep_their_order(tmp_path: Path) -> N
         folder = make_folder(tmp_path)
         database = Counting.open(folder)
         failures: list[StoreError] = []
-        store = Store(database, keep_versions=0, on_failure=failures.append)
+        store = Store(database, keep_last=0, on_failure=failures.append)
         seen: list[int] = []
         futures = [store.do(lambda database, at=at: seen.append(at)) for at in range(200)]
         barrier = store.barrier()
@@ -204,7 +204,7 @@ def test_after_a_failed_commit_nothing_is_answered_any_more(tmp_path: Path) -> N
         database = Counting.open(folder)
         database.fails_at = 2
         failures: list[StoreError] = []
-        store = Store(database, keep_versions=0, on_failure=failures.append)
+        store = Store(database, keep_last=0, on_failure=failures.append)
         await store.write([store_suite.receipt(0)])
         for _ in range(2):
             with pytest.raises(StoreError, match="disk I/O error"):

@@ -75,7 +75,7 @@ def prepare(
             listen=listen,
             state=f"{states}/server",
             keep_sealed=keep_sealed,
-            keep_versions=0,
+            keep_last=0,
             # 0 is for ever: who looks at the page decides when it has been looked at.
             linger_seconds=0.0 if web_listen else demo_settings.LINGER_SECONDS,
             web_listen=web_listen,

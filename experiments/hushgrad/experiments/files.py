@@ -105,7 +105,7 @@ def server(
     listen: str,
     state: str,
     keep_sealed: bool,
-    keep_versions: int,
+    keep_last: int,
     linger_seconds: float,
     web_listen: str = "",
 ) -> str:
@@ -120,7 +120,7 @@ def server(
 {_line("state", _text(state), "folder of receipts, checkpoints and published models")}
 {_line("keep_sealed", str(keep_sealed).lower(), "true: also keep the sealed bytes of every update")}
 {_line("backups", "false", "true: clients keep updates until hushgrad-server backup has them")}
-{_line("keep_versions", str(keep_versions), "how many published versions stay available; 0: all")}
+{_line("keep_last", str(keep_last), "how many published versions stay available; 0: all")}
 heartbeat_seconds = 5.0
 {_line("drain_seconds", "5.0", "how long a stopping server finishes what it began")}
 # How long to stay, after the end, for those who have not fetched the last model; 0: for ever.

@@ -268,7 +268,7 @@ def _write_configuration(kind: Kind, made: Plan, seed: int, digits: Path, folder
     new.save_initial(folder / "initial.safetensors", made, initial)
     (folder / "server.toml").write_text(
         files.server(
-            listen="127.0.0.1:0", state="../state/server", keep_sealed=False, keep_versions=10, linger_seconds=30.0
+            listen="127.0.0.1:0", state="../state/server", keep_sealed=False, keep_last=10, linger_seconds=30.0
         )
     )
     pixels = ((0.0, 255.0),)

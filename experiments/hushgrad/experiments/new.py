@@ -17,7 +17,7 @@ from hushgrad.wire import arrays, terms_file
 
 STRAGGLER_TIMEOUT_SECONDS = 300.0
 LINGER_SECONDS = 60.0
-KEEP_VERSIONS = 100
+KEEP_LAST = 100
 RELEASE_INTERVAL_SECONDS = 0.2
 
 LISTS = ("hidden", "image")
@@ -185,7 +185,7 @@ def _write(folder: Path, made: Plan, choice: Choice, data: DataSource) -> tuple[
             listen=choice.listen,
             state="server",
             keep_sealed=False,
-            keep_versions=KEEP_VERSIONS,
+            keep_last=KEEP_LAST,
             linger_seconds=LINGER_SECONDS,
         ),
         "client.toml": files.client(

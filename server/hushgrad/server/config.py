@@ -39,7 +39,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             verified backup holds them; without it, until a checkpoint does.
         restore_wait_seconds: after a restore, how long to wait for every participant to say what it still holds, before
             versions are made without those that have not come back.
-        keep_versions: how many published versions stay available; 0 for all.
+        keep_last: how many of the newest published versions stay available; 0: all.
+        keep_every: of the older ones, the first from each multiple of this number on stays available for ever; 0: none.
+        keep_versions: what `keep_last` was called before; write that instead.
         heartbeat_seconds: how often an idle watch hears from the server.
         drain_seconds: how long calls in progress may take when the server stops.
         linger_seconds: after the end, how long to stay for those who have not fetched the last model; 0 for ever.
@@ -47,6 +49,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         web_listen: host:port of the page, live events and metrics, for people and for Prometheus; empty: off. Needs the
             extra `web`. On loopback whoever is at the machine may look; elsewhere it takes [tls], and the
             certificate of an operator or observer.
+        tracing: whether every update that is received becomes a span of OpenTelemetry's, below its sender's; its
+            environment variables say where they go. Needs the extra `tracing`.
         improbable_updates: what becomes of an update that the declared mechanism cannot have produced: "refuse", for
             ever, or "accept-and-flag". It is no part of the terms: honest participants never meet it, it asks nothing
             of clients, and whatever is decided of an update stays decided when it changes.
@@ -61,12 +65,15 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keep_sealed: bool = False
     backups: bool = False
     restore_wait_seconds: float = 120.0
-    keep_versions: int = 100
+    keep_last: int = 100
+    keep_every: int = 0
+    keep_versions: int | None = None
     heartbeat_seconds: float = 5.0
     drain_seconds: float = 5.0
     linger_seconds: float = 30.0
     admin_listen: str = ""
     web_listen: str = ""
+    tracing: bool = False
     improbable_updates: Policy = "refuse"
     limits: LimitsConfig = LimitsConfig()
     tls: TlsConfig | None = None
@@ -84,11 +91,16 @@ def load(path: Path, *, listen: str | None = None, state: Path | None = None) ->
         InputError: if the file cannot be read, or a key is unknown, ill-typed or out of range.
     """
     try:
-        config = msgspec.toml.decode(path.read_bytes(), type=ServerConfig)
+        content = path.read_bytes()
+        config = msgspec.toml.decode(content, type=ServerConfig)
     except OSError as error:
         raise InputError(f"configuration {path} cannot be read: {error.strerror}") from error
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise InputError(f"configuration {path}: {error}") from error
+    if config.keep_versions is not None:
+        if "keep_last" in msgspec.toml.decode(content):
+            raise InputError(f"configuration {path}: keep_versions was the name of keep_last; write only keep_last")
+        config = msgspec.structs.replace(config, keep_last=config.keep_versions)
     folder = state.absolute() if state is not None else path.absolute().parent / config.state
     tls = config.tls
     if tls is not None:
@@ -121,8 +133,9 @@ def _check(config: ServerConfig, path: Path) -> None:
         raise InputError(
             f"configuration {path}: restore_wait_seconds must be >= 0 and finite, found {config.restore_wait_seconds}"
         )
-    if config.keep_versions < 0:
-        raise InputError(f"configuration {path}: keep_versions must be >= 0, found {config.keep_versions}")
+    for what, number in (("keep_last", config.keep_last), ("keep_every", config.keep_every)):
+        if number < 0:
+            raise InputError(f"configuration {path}: {what} must be >= 0, found {number}")
     if not 0.05 <= config.heartbeat_seconds <= 3600:
         raise InputError(
             f"configuration {path}: heartbeat_seconds must be 0.05 to 3600, found {config.heartbeat_seconds}"

@@ -7,11 +7,10 @@ verified by SHA-256 when read, and every row by its checksum, see `layout`.
 import contextlib
 import dataclasses
 import hashlib
-import itertools
+import heapq
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,9 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from hushgrad.server import folder as folder_module
 from hushgrad.server import layout, rows
+from hushgrad.server import past as past_module
 from hushgrad.server.aggregation import Placed, Published
 from hushgrad.server.errors import InputError, StoreError
 from hushgrad.server.folder import StateFolder
+from hushgrad.server.past import Past, StoredVersion
 from hushgrad.server.records import (
     Disposition,
     History,
@@ -42,29 +43,16 @@ LARGEST_ROW_BYTES = 256 * 1024
 """Arrays above this are files: SQLite writes a large row several times, a file once."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredVersion:
-    """One published version as it is stored.
-
-    Attributes:
-        is_kept: whether its model still is.
-        published_at: seconds since 1970; None where an earlier layout did not note it.
-    """
-
-    version: int
-    previous: int
-    sha256: bytes
-    is_kept: bool
-    published_at: float | None
-
-
 class Database:
     """One connection to the database of a state folder. Used by one thread at a time."""
 
     def __init__(self, folder: StateFolder, connection: sqlite3.Connection) -> None:
         self._folder = folder
         self._connection = connection
+        self._past = Past(connection)
         self._unsynced: set[Path] = set()
+        self._terms: Terms | None = None
+        self._dropped_below = 1
 
     @classmethod
     def open(cls, folder: StateFolder, *, read_only: bool = False) -> Self:
@@ -151,6 +139,8 @@ class Database:
         """
         with self._reading():
             layout.check(self._connection, self._folder.database, whole=whole)
+            if whole:
+                self._past.check()
 
     def raise_epoch(self, epoch: int, *, first_session: int) -> None:
         """Makes this the state of a new epoch, in which every participant has to join again and say what it holds.
@@ -220,14 +210,16 @@ class Database:
         previous: int,
         folded: Iterable[tuple[str, int]],
         participants: Iterable[ParticipantRecord],
-        keep_versions: int,
+        keep_last: int,
         published_at: float | None = None,
+        keep_every: int = 0,
     ) -> list[Path]:
         """Writes one checkpoint; returns the files to remove after the commit.
 
         Args:
-            keep_versions: how many published versions stay available; 0 for all. Version 0 always stays.
+            keep_last: so many of the newest versions stay available; 0: all do. Version 0 always stays.
             published_at: the time, seconds since 1970.
+            keep_every: of the older ones the first from each multiple of this number on stays; 0: none does.
         """
         self._sync_sealed()
         version = published.version
@@ -239,8 +231,11 @@ class Database:
         self._connection.execute(rows.PUT_VERSION, (version, previous, published.sha256, file, model, published_at))
         self._connection.executemany(rows.INCLUDE, [(version, participant, round_) for participant, round_ in folded])
         self.write(participants)
-        if keep_versions > 0:
-            obsolete += self._drop_versions(keep_versions)
+        oldest = self._oldest_of(keep_last)
+        obsolete += self._drop_versions(oldest, keep_every)
+        terms = self._terms = self._terms or stored_terms(self)
+        first = remembered_from(version, window=terms.window, publish_every=terms.publish_every)
+        self._past.pack(version, first, oldest)
         return obsolete
 
     def _put_arrays(self, published: Published) -> None:
@@ -271,24 +266,34 @@ class Database:
         folder_module.write_durably(self._folder.arrays / file, data[:])
         return None, file
 
-    def _drop_versions(self, keep: int) -> list[Path]:
+    def _oldest_of(self, keep_last: int) -> int:
+        """Returns the version from which on all stay."""
+        if keep_last == 0:
+            return 0
         oldest = self._connection.execute(
-            "SELECT version FROM versions ORDER BY version DESC LIMIT 1 OFFSET ?", (keep - 1,)
+            "SELECT version FROM versions ORDER BY version DESC LIMIT 1 OFFSET ?", (keep_last - 1,)
         ).fetchone()
-        if oldest is None:
-            return []
-        below = self._connection.execute(
-            f"{rows.GET_VERSIONS} WHERE version > 0 AND version < ? ORDER BY version DESC", oldest
-        )
-        # The newest ones are kept, without a gap: this looks no further than it drops.
-        kept = itertools.takewhile(lambda row: row[3] is not None or row[4], below)
-        dropped = [layout.verified("versions", row) for row in kept]
-        below.close()
-        for version, previous, sha256, _, _, published_at in dropped:
+        return 0 if oldest is None else int(oldest[0])
+
+    def _drop_versions(self, oldest: int, keep_every: int) -> list[Path]:
+        # A new process looks at all that are kept, because its settings may be others.
+        found = self._connection.execute(
+            f"{rows.GET_VERSIONS} WHERE version >= ? AND version < ?", (self._dropped_below, oldest)
+        ).fetchall()
+        self._dropped_below = max(self._dropped_below, oldest)
+        files = []
+        for row in found:
+            one = past_module.stored_version(row)
+            if not one.is_kept or (keep_every and one.version // keep_every > one.previous // keep_every):
+                continue
             # Not an UPDATE: after that SQLite would keep the pages of the models, nearly empty, for ever.
-            self._connection.execute(rows.DROP_VERSION, (version,))
-            self._connection.execute(rows.PUT_VERSION, (version, previous, sha256, None, None, published_at))
-        return [self._folder.arrays / row[3] for row in dropped if row[3]]
+            self._connection.execute(rows.DROP_VERSION, (one.version,))
+            self._connection.execute(
+                rows.PUT_VERSION, (one.version, one.previous, one.sha256, None, None, one.published_at)
+            )
+            if row[3]:
+                files.append(self._folder.arrays / row[3])
+        return files
 
     def _sync_sealed(self) -> None:
         for path in self._unsynced:
@@ -390,30 +395,63 @@ class Database:
             """,
             first,
         )
+        with self._reading():
+            packed = self._past.totals()
         histories = {}
         for name, accepted, invalid, without, received, sequence, forgotten, lost, flagged in list(found):
-            latest = self.find_row(name, sequence)
-            head = latest.head if latest is not None else b""
-            histories[name] = History(accepted, invalid, without, received, sequence, head, forgotten, lost, flagged)
+            histories[name] = History(accepted, invalid, without, received, sequence, b"", forgotten, lost, flagged)
+        for name, (accepted, received, sequence) in packed.items():
+            one = histories.get(name, History())
+            histories[name] = dataclasses.replace(
+                one,
+                accepted=one.accepted + accepted,
+                rounds_received=max(one.rounds_received, received),
+                sequence=max(one.sequence, sequence),
+                forgotten_sequence=max(one.forgotten_sequence, sequence),
+            )
+        for name, one in histories.items():
+            latest = self.find_row(name, one.sequence)
+            histories[name] = dataclasses.replace(one, head=b"" if latest is None else latest.head)
         return histories
 
     def find(self, participant: str, round_: int) -> Receipt | None:
         """See `Archive.find`."""
         row = self._one(f"{rows.GET_RECEIPTS} WHERE participant = ? AND round = ?", participant, round_)
-        return None if row is None else rows.receipt_from_row(row)
+        if row is not None:
+            return rows.receipt_from_row(row)
+        with self._reading():
+            return self._past.find(participant, round_)
 
     def find_row(self, participant: str, sequence: int) -> Receipt | None:
         """See `Archive.find_row`."""
         row = self._one(f"{rows.GET_RECEIPTS} WHERE participant = ? AND sequence = ?", participant, sequence)
-        return None if row is None else rows.receipt_from_row(row)
+        if row is not None:
+            return rows.receipt_from_row(row)
+        with self._reading():
+            return self._past.find_row(participant, sequence)
 
     def receipts(self) -> Iterator[Receipt]:
         """Yields all receipts, ordered by participant, then round."""
-        return map(rows.receipt_from_row, self._rows(f"{rows.GET_RECEIPTS} ORDER BY participant, round"))
+        found = map(rows.receipt_from_row, self._rows(f"{rows.GET_RECEIPTS} ORDER BY participant, round"))
+        with self._reading():
+            yield from heapq.merge(found, self._past.receipts(), key=lambda one: (one.participant, one.round))
 
-    def versions(self) -> list[StoredVersion]:
-        """Returns all published versions in order."""
-        return [_stored_version(row) for row in self._rows(f"{rows.GET_VERSIONS} ORDER BY version")]
+    def versions(self, *, kept_only: bool = False) -> list[StoredVersion]:
+        """Returns all published versions in order, or those whose models are kept."""
+        found = [past_module.stored_version(row) for row in self._rows(f"{rows.GET_VERSIONS} ORDER BY version")]
+        if kept_only:
+            return [one for one in found if one.is_kept]
+        with self._reading():
+            by_version = {one.version: one for one in (*self._past.versions(), *found)}
+        return [by_version[version] for version in sorted(by_version)]
+
+    def version(self, version: int) -> StoredVersion | None:
+        """Returns a published version, if it is one."""
+        row = self._one(f"{rows.GET_VERSIONS} WHERE version = ?", version)
+        if row is not None:
+            return past_module.stored_version(row)
+        with self._reading():
+            return self._past.version(version)
 
     def model(self, version: int) -> tuple[bytes, bytes] | None:
         """Returns (float32 bytes, SHA-256) of a published version; None when it is not kept.
@@ -431,7 +469,7 @@ class Database:
             StoreError: if it is damaged.
         """
         row = self._one(f"{rows.GET_VERSIONS} WHERE version = ?", version)
-        if row is None or not _stored_version(row).is_kept:
+        if row is None or not past_module.stored_version(row).is_kept:
             return None
         _, _, sha256, file, is_inline, *_ = row
         if file is not None:
@@ -441,26 +479,43 @@ class Database:
 
     def manifest(self, version: int) -> tuple[int, list[Receipt]] | None:
         """Returns (previous version, receipts that this version adds); None when it is not published."""
-        row = self._one(f"{rows.GET_VERSIONS} WHERE version = ?", version)
-        if row is None:
+        one = self.version(version)
+        if one is None:
             return None
-        found = self._rows(f"{rows.GET_RECEIPTS} WHERE included_in = ? ORDER BY participant, round", version)
-        return _stored_version(row).previous, [rows.receipt_from_row(one) for one in found]
+        found = self._rows(f"{rows.GET_RECEIPTS} WHERE included_in = ?", version)
+        receipts = [rows.receipt_from_row(row) for row in found]
+        with self._reading():
+            receipts += self._past.receipts_of(version)
+        # What is packed just now is seen twice.
+        by_key = {(receipt.participant, receipt.round): receipt for receipt in receipts}
+        return one.previous, [by_key[key] for key in sorted(by_key)]
 
     def publications(self, after: int, most: int) -> list[tuple[int, float | None]]:
         """Returns at most `most` (version, seconds since 1970) beyond `after`, evenly spread, the newest among them.
 
         The time is None where an earlier layout did not note it.
         """
-        found = []
-        for version in self._spread("versions", "", (), after, most):
-            row = self._one(f"{rows.GET_VERSIONS} WHERE version = ?", version)
-            found.append((version, None if row is None else _stored_version(row).published_at))
-        return found
+        (newest,) = self._one("SELECT MAX(version) FROM versions")
+        step = max(1, -(-(newest - after) // most))
+        wanted = set(range(newest, after, -step))
+        found = {}
+        with self._reading():
+            for target in sorted(wanted):
+                row = self._one(f"{rows.GET_VERSIONS} WHERE version >= ? ORDER BY version LIMIT 1", target)
+                one = past_module.stored_version(row)
+                if one.version > target:
+                    one = min((*self._past.first_version(target), one), key=lambda one: one.version)
+                found[one.version] = one.published_at
+        return sorted(found.items())
 
     def evaluators(self) -> list[str]:
         """Returns the names of those who have reported scores, in order."""
-        return [name for (name,) in self._rows("SELECT DISTINCT evaluator FROM scores ORDER BY evaluator")]
+        found: list[str] = []
+        # One step in the primary key for each, where DISTINCT would read every score.
+        following = "SELECT MIN(evaluator) FROM scores WHERE evaluator > ?"
+        while (name := self._one(following, found[-1] if found else "")[0]) is not None:
+            found.append(name)
+        return found
 
     def scores(self, evaluator: str, after: int, most: int) -> list[tuple[int, float, float | None]]:
         """Returns at most `most` (version, accuracy, averaged accuracy) beyond `after`, as `publications` does."""
@@ -556,8 +611,3 @@ def terms_digest_of(database: Database) -> bytes:
 def stored_terms(database: Database) -> Terms:
     """Returns the terms of a state."""
     return wire_terms.from_bytes(database.terms_bytes())
-
-
-def _stored_version(row: tuple[Any, ...]) -> StoredVersion:
-    version, previous, sha256, file, is_inline, published_at = layout.verified("versions", row)
-    return StoredVersion(version, previous, sha256, bool(is_inline) or file is not None, published_at)

@@ -9,9 +9,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from hushgrad.server.database import Database, StoredVersion
+from hushgrad.server.database import Database
 from hushgrad.server.errors import InputError
 from hushgrad.server.folder import StateFolder
+from hushgrad.server.past import StoredVersion
 from hushgrad.server.records import Receipt
 from hushgrad.wire import terms as wire_terms
 

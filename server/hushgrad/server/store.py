@@ -35,7 +35,8 @@ class Store:
         self,
         database: Database,
         *,
-        keep_versions: int,
+        keep_last: int,
+        keep_every: int = 0,
         on_failure: Callable[[StoreError], None],
         counters: Counters | None = None,
     ) -> None:
@@ -43,12 +44,13 @@ class Store:
 
         Args:
             database: used by the thread alone from now on.
-            keep_versions: how many published versions stay available; 0 for all.
+            keep_last, keep_every: which versions stay available; see `Database.checkpoint`.
             on_failure: called once, on the event loop, with the first error.
             counters: hears how long commits and checkpoints take, from the thread.
         """
         self._database = database
-        self._keep_versions = keep_versions
+        self._keep_last = keep_last
+        self._keep_every = keep_every
         self._on_failure = on_failure
         self._counters = counters or Counters()
         self._loop = asyncio.get_running_loop()
@@ -85,7 +87,13 @@ class Store:
             began = time.perf_counter()
             published = publication.publish(frozen.aggregate, database.arrays)
             self._obsolete += database.checkpoint(
-                published, frozen.previous, frozen.folded, frozen.participants, self._keep_versions, time.time()
+                published,
+                frozen.previous,
+                frozen.folded,
+                frozen.participants,
+                self._keep_last,
+                time.time(),
+                self._keep_every,
             )
             self._counters.checkpoints.observe(time.perf_counter() - began)
             return published

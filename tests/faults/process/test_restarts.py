@@ -71,7 +71,7 @@ class Watching:
 def test_a_watcher_never_sees_other_content_for_a_version_that_it_has_seen(tmp_path: Path, kills: int) -> None:
     terms = make_terms(participants=2, final_version=20_000, window=8, max_delay=2)
     make_state(tmp_path, terms)
-    configure(tmp_path, keep_versions=0)
+    configure(tmp_path, keep_last=0)
     senders = senders_of(terms)
     watcher = Watching(digest_of(terms))
     chance = random.Random(kills)
@@ -124,7 +124,7 @@ def play(server: ServerProcess, senders: list[Sender], round_: int) -> int:
 def test_with_ten_thousand_versions_in_its_store_a_server_serves_within_two_seconds(tmp_path: Path) -> None:
     terms = make_terms(participants=2, final_version=20_000, window=8)
     make_state(tmp_path, terms)
-    configure(tmp_path, keep_versions=0)
+    configure(tmp_path, keep_last=0)
     fill(tmp_path, terms, versions=10_000)
     seconds = []
     for how in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):

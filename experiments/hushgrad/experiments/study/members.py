@@ -69,7 +69,7 @@ def server(setup: Setup, *, listen: str, secure: bool) -> Files:
             ca="certificates/ca.crt", certificate="certificates/server.crt", key="certificates/server.key",
             denied="certificates/denied.txt", authority="certificates",
         )  # fmt: skip
-    config = ServerConfig(listen=listen, state="state", keep_versions=2, linger_seconds=LINGER_SECONDS, tls=tls)
+    config = ServerConfig(listen=listen, state="state", keep_last=2, linger_seconds=LINGER_SECONDS, tls=tls)
     named = arrays.unflatten(setup.initial(), setup.model.arrays)
     # Copies, because safetensors writes the memory behind a view as it lies there.
     initial = safetensors.numpy.save({name: np.array(array, np.float32, order="C") for name, array in named.items()})
