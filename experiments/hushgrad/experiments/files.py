@@ -182,6 +182,8 @@ def client(
 {_line("state", _text(state), "ledger and outbox; or --state, or HUSHGRAD_STATE")}
 # How long the first contact may take; later outages are waited for without limit.
 connect_timeout_seconds = {_number(connect_timeout_seconds)}
+# The server is told the claim that this file gives, to be shown as declared. false: it is told nothing.
+# declare_claim = true
 {pace if round_seconds else ""}# Pin the federation beforehand, with the digest that `hushgrad-server init` printed.
 # terms_digest = ""
 
@@ -215,6 +217,7 @@ def evaluator(plan: Plan, *, server: str, output: str, data: DataSource) -> str:
 server = {_text(server)}
 name = "evaluator"
 {_line("output", _text(output), "version, accuracy, log_loss, accuracy_averaged, seconds")}
+{_line("report", "true", "tell the server each accuracy, for whoever looks; false: only the file")}
 
 [data]
 {_data(data)}
