@@ -67,6 +67,10 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_connection_age_ms", 3_600_000),
     ("grpc.max_connection_age_grace_ms", 60_000),
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    # So much of each upload arrives unasked, and no more: gRPC's own estimate of the way grows to 16 MiB of memory for
+    # every stream. A sender 50 ms away still brings 20 MB a second.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 2**20),
     # Bit 0 is "identity": a compressed request could be a thousand times larger than what was sent.
     ("grpc.compression_enabled_algorithms_bitset", 1),
 )
@@ -208,17 +212,9 @@ class _Server:
             in_order=folding.in_order if folding else at_once,
             reuses_copies=True,
         )
-        scores = self._database.latest_scores()
         del snapshot  # its array is as large as the one that was made of it
-        if self._config.keep_versions is not None:
-            self._log.warning("renamed_key", key="keep_versions", write="keep_last")
-        self._store = Store(
-            self._database,
-            keep_last=0 if self._config.keep_sealed else self._config.keep_last,
-            keep_every=self._config.keep_every,
-            on_failure=self._fail,
-            counters=self._counters,
-        )
+        keep_versions = 0 if self._config.keep_sealed else self._config.keep_versions
+        self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail, counters=self._counters)
         self._host = Host(
             federation,
             self._store,
@@ -227,7 +223,6 @@ class _Server:
             keep_sealed=self._config.keep_sealed,
             counters=self._counters,
             folding=folding,
-            scores=scores,
         )
         self._gate = Gate()
         self._expects_until = loop.time() + _RETURN_SECONDS if federation.newest_version > 0 else 0.0
