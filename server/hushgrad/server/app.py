@@ -212,9 +212,17 @@ class _Server:
             in_order=folding.in_order if folding else at_once,
             reuses_copies=True,
         )
+        scores = self._database.latest_scores()
         del snapshot  # its array is as large as the one that was made of it
-        keep_versions = 0 if self._config.keep_sealed else self._config.keep_versions
-        self._store = Store(self._database, keep_versions=keep_versions, on_failure=self._fail, counters=self._counters)
+        if self._config.keep_versions is not None:
+            self._log.warning("renamed_key", key="keep_versions", write="keep_last")
+        self._store = Store(
+            self._database,
+            keep_last=0 if self._config.keep_sealed else self._config.keep_last,
+            keep_every=self._config.keep_every,
+            on_failure=self._fail,
+            counters=self._counters,
+        )
         self._host = Host(
             federation,
             self._store,
@@ -223,6 +231,7 @@ class _Server:
             keep_sealed=self._config.keep_sealed,
             counters=self._counters,
             folding=folding,
+            scores=scores,
         )
         self._gate = Gate()
         self._expects_until = loop.time() + _RETURN_SECONDS if federation.newest_version > 0 else 0.0
