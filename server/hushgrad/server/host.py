@@ -16,8 +16,7 @@ from hushgrad.server.counting import Counters
 from hushgrad.server.federation import Federation, Outcome
 from hushgrad.server.folding import Folding
 from hushgrad.server.orders import Orders
-from hushgrad.server.overview import Score
-from hushgrad.server.records import Answer, Caller, DeclaredClaim, Disposition, ParticipantRecord, Receipt, Verb
+from hushgrad.server.records import Answer, Caller, DeclaredClaim, Disposition, ParticipantRecord, Receipt, Score, Verb
 from hushgrad.server.scoring import Scoreboard
 from hushgrad.server.store import Store
 from hushgrad.server.watch import Publisher
@@ -38,6 +37,7 @@ class Host:
         keep_sealed: bool,
         counters: Counters | None = None,
         folding: Folding | None = None,
+        scores: tuple[Score, ...] = (),
     ) -> None:
         self.federation = federation
         self._store = store
@@ -49,7 +49,7 @@ class Host:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._published_at = self._loop.time()
-        self.scoreboard = Scoreboard()
+        self.scoreboard = Scoreboard(scores)
         self.ended = asyncio.Event()
         self.drained = asyncio.Event()
         if federation.has_ended:
@@ -177,6 +177,7 @@ class Host:
 
     async def scored(self, score: Score) -> None:
         """Keeps an evaluator's score, durably, for people to see."""
+        await self._store.do(lambda database: database.write_score(score))
         self.scoreboard.put(score)
 
     def check(self, caller: Caller) -> Outcome:
