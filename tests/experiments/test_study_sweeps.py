@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tomli_w
 from hushgrad.cli import entry
-from hushgrad.experiments.study import conduct, report, store
+from hushgrad.experiments.study import conduct, report, reproduce, store
 
 from tests.support import studies
 
@@ -158,3 +158,12 @@ def test_reproduce_tables_has_published_recomputed_and_tight_numbers(capsys: pyt
 def test_there_is_nothing_else_to_reproduce(capsys: pytest.CaptureFixture[str]):
     assert entry.run(["reproduce", "figure99"]) == 2
     assert "figure1c" in capsys.readouterr().err
+
+
+def test_a_quick_look_at_a_figure_says_that_it_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.run(["reproduce", "figure1c", "--quick", "--json", "--out", str(tmp_path), "--jobs", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["partial"].startswith("PARTIAL")
+    assert {row["rounds"] for row in found["rows"]} == {reproduce.QUICK_ROUNDS}
+    # It is kept apart from the runs of the figure itself.
+    assert not (tmp_path / "figure1c" / "runs").exists()

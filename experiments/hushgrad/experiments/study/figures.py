@@ -26,7 +26,7 @@ _TITLE_WIDTH = 84
 Across = Literal["version", "seconds", "updates"]
 ACROSS_WORDS: dict[str, str] = {
     "version": "rounds of communication",
-    "seconds": "simulated seconds",
+    "seconds": "seconds; simulated ones where a run was simulated",
     "updates": "updates in the model",
 }
 

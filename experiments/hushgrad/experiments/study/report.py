@@ -96,7 +96,9 @@ def compare(path: Path, places: Sequence[Path]) -> list[str]:
     found = [run for place in places for run in (store.read(place) if place.is_dir() else [store.read_run(place)])]
     rows = tally.rows(found)
     several = len({row.first["name"] for row in rows}) > 1
-    labels = [f"{row.first['name']}: {label(row)}" if several else label(row) for row in rows]
+    labels = [
+        f"{row.first['name']}: {text}" if several else text for row, text in zip(rows, _labels(rows), strict=True)
+    ]
     lines = [
         Line(text, tuple(tuple(run["points"]) for run in row.runs)) for text, row in zip(labels, rows, strict=True)
     ]
@@ -114,10 +116,19 @@ def label(row: Row, only: Sequence[str] = ()) -> str:
     return ", ".join(parts) or str(row.first["name"])
 
 
+def _labels(rows: Sequence[Row]) -> list[str]:
+    """Returns a label for each row, with its backend where there are several."""
+    backends = len({row.backend for row in rows}) > 1
+    return [f"{label(row)}, {row.backend}" if backends else label(row) for row in rows]
+
+
 def _pictures(rows: list[Row], out: Path, name: str) -> list[Path]:
     pictures = []
     if any(run["points"] for row in rows for run in row.runs):
-        lines = [Line(label(row), tuple(tuple(run["points"]) for run in row.runs)) for row in rows[:MOST_LINES]]
+        lines = [
+            Line(text, tuple(tuple(run["points"]) for run in row.runs))
+            for row, text in zip(rows[:MOST_LINES], _labels(rows), strict=False)
+        ]
         left_out = f"; {len(rows) - MOST_LINES} more settings are in the table" if len(rows) > MOST_LINES else ""
         for across in ("version", "seconds"):
             path = out / f"accuracy-by-{'rounds' if across == 'version' else 'time'}.png"
@@ -149,11 +160,12 @@ def _is_wide(rows: list[Row], key: str) -> bool:
 
 def _series(rows: list[Row], key: str) -> list[Series]:
     groups: dict[str, list[Row]] = {}
+    several = len({row.backend for row in rows}) > 1
     for row in rows:
         others = {other: found for other, found in row.axes.items() if other != key}
-        text = ", ".join(f"{tables.shown_key(other)} {tables.value(found)}" for other, found in others.items())
-        groups.setdefault(text, []).append(row)
-    if len(groups) > MOST_LINES or all(len(group) == 1 for group in groups.values()):
+        words = [f"{tables.shown_key(other)} {tables.value(found)}" for other, found in others.items()]
+        groups.setdefault(", ".join([*words, row.backend] if several else words), []).append(row)
+    if len(groups) > MOST_LINES or (not several and all(len(group) == 1 for group in groups.values())):
         groups = {"": rows}
     found = []
     for text, group in groups.items():
