@@ -6,7 +6,7 @@ import pytest
 from hushgrad.server import declarations, overview
 from hushgrad.server.counting import Counters
 from hushgrad.server.overview import Facts, Overview
-from hushgrad.server.records import Answer, DeclaredClaim
+from hushgrad.server.records import Act, Answer, DeclaredClaim, Verb
 from hushgrad.v1 import membership_pb2, status_pb2, terms_pb2
 from hushgrad.wire.errors import ContractError
 
@@ -91,6 +91,18 @@ def test_a_suspended_participant_is_shown_as_one():
     owner.wait(10.5)
     lost = one(picture_of(owner), "client-3")
     assert (lost.state, lost.suspensions, lost.without_update, lost.holds_up) == ("suspended", 1, 1, False)
+
+
+def test_a_pause_is_a_phase_and_its_reason_is_the_sentence():
+    owner = Owner(TERMS)
+    owner.begin(senders_of(TERMS))
+    pause = Act(1e9, "operator eve of test", Verb.PAUSE, bytes(16), changed=True, reason="a power cut at noon")
+    owner.federation.administration.apply(pause)
+    picture = picture_of(owner)
+    assert picture.phase == "paused"
+    assert "waits for an operator to resume" in picture.waiting_for
+    assert "a power cut at noon" in picture.waiting_for
+    assert picture.deadline_seconds is None
 
 
 def test_totals_and_refusals_are_the_counters():

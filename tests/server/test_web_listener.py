@@ -147,3 +147,18 @@ def test_elsewhere_it_takes_a_certificate_whose_role_may_look(tmp_path: Path) ->
         while asked(port, operator)[2] == before:
             assert time.monotonic() < deadline, "a certificate that was replaced is still shown"
             time.sleep(0.2)
+
+
+@pytest.mark.e2e
+def test_a_viewer_does_not_hold_up_a_server_that_stops_and_gets_a_last_picture(tmp_path: Path) -> None:
+    make_state(tmp_path, TERMS)
+    configure(tmp_path, web_listen="127.0.0.1:0")
+    with ServerProcess(tmp_path) as server:
+        with urllib.request.urlopen(url_of(server) + "events", timeout=10) as stream:
+            assert stream.readline() == b"retry: 1000\n"
+            before = time.monotonic()
+            assert server.stop() == 0
+            assert time.monotonic() - before < 3.0
+            pictures = [line for line in stream.read().splitlines() if line.startswith(b"data: ")]
+            assert json.loads(pictures[-1].removeprefix(b"data: "))["overview"]["newest_version"] == 0
+        assert server.events("page_failed") == []

@@ -22,7 +22,7 @@ from hushgrad.wire.errors import ContractError
 CERTIFICATE: Final = "hushgrad.certificate"
 """Key of a request's state under which its connection's certificate lies, DER."""
 
-_LOOK_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.5
 
 
 class OpenDoor:

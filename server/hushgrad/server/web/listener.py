@@ -31,7 +31,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MOST_CONNECTIONS: Final = 96
 
 _HANDSHAKE_SECONDS: Final = 5.0
-_FIRST_REQUEST_SECONDS: Final = 3.0
+_FIRST_REQUEST_SECONDS: Final = 2.0
 _TAKE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 3.0
 
@@ -81,7 +81,7 @@ class Listener:
         self._socket = bind(config.web_listen)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="page", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="page", daemon=True)
         host, port = self._socket.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if self._context else 'http'}://{shown}:{port}/"
@@ -99,6 +99,13 @@ class Listener:
         await asyncio.to_thread(self._thread.join, _STOP_SECONDS)
 
     # In the thread
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except Exception as error:
+            # The federation goes on; whoever looks sees that the page is gone, and people find why in the log.
+            self._log.error("page_failed", why=repr(error))
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
