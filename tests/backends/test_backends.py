@@ -248,6 +248,25 @@ def not_attending(words: list[bytes]) -> bool:
 
 
 @needs_hosts
+def test_a_run_on_hosts_that_ctrl_c_ends_leaves_nothing_running_there_and_goes_on(hosts: Hosts, tmp_path: Path) -> None:
+    file, out = write(tmp_path / "it.toml", training__rounds=1000, training__sample_size=SMALL), tmp_path / "out"
+    words = on_hosts(hosts, file, out)
+    first = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        wait_for_version(first, out / "work", 20)
+        first.send_signal(signal.SIGINT)
+        assert first.wait(timeout=30) == 1
+    finally:
+        first.kill()
+    assert [hosts.processes(name) for name in hosts_module.NAMES] == [[], [], []]
+    run(words)
+    found = result(out, "hosts")
+    assert [found["participants"][f"client-{i}"]["rounds_spent"] for i in (1, 2, 3)] == [1000] * 3
+    assert found["dispositions"] == {"INCLUDED": 3000}
+    assert found["lost"] == []
+
+
+@needs_hosts
 def test_a_host_that_is_lost_is_in_the_report_and_the_others_go_on(hosts: Hosts, tmp_path: Path) -> None:
     file, out = (
         write(

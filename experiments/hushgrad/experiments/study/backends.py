@@ -161,7 +161,7 @@ def _make(run: Run, folder: Path, backend: str, place_of: Callable[[State], Plac
                 group.stop()
         say("collecting summaries and claims")
         result, points = _concluded(run, setup, place, journal)
-        measured = {"wall_seconds": time.monotonic() - began, "starts": len(journal.state.started)}
+        measured = {"wall_seconds": time.monotonic() - began, "starts": journal.state.starts}
         return Made(result, points, measured)
 
 

@@ -105,15 +105,13 @@ class Federation:
         Raises:
             ExperimentError: if a member failed, or nothing moves any more. What is there can be gone on with.
         """
+        self.journal.state.starts += 1
         self._make_server()
         self._start_server()
         self._join()
-        state = self.journal.state
-        state.started.append(time.time())
-        self.journal.save()
-        self._add("evaluator", self.place.evaluator, "hushgrad.client",
+        self._add(members.EVALUATOR, self.place.evaluator, "hushgrad.client",
                   ["evaluate", "--config", f"{self.place.client_config}evaluator.toml", "--server", self._address,
-                   "--output", f"curve-{len(state.started)}.csv", "--log-format", "json"])  # fmt: skip
+                   "--log-format", "json"])  # fmt: skip
         accept = ["--accept-large-delta"] if self.setup.experiment.privacy.accept_large_delta else []
         for name, machine in zip(self.setup.participants, self.place.clients, strict=True):
             self._add(name, machine, "hushgrad.client",
@@ -224,7 +222,12 @@ class Federation:
 
     def _launch(self, member: _Member) -> None:
         member.again_at = None
-        command = member.machine.command(self._folder(member.name), member.module, member.arguments)
+        arguments = list(member.arguments)
+        if member.name == members.EVALUATOR:  # each start has a curve of its own: the evaluator replaces what is there
+            self.journal.state.started.append(time.time())
+            self.journal.save()
+            arguments += ["--output", f"curve-{len(self.journal.state.started)}.csv"]
+        command = member.machine.command(self._folder(member.name), member.module, arguments)
         member.child = self.group.launch(member.name, command)
 
     def _is_over(self) -> bool:

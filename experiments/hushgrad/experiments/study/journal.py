@@ -25,7 +25,8 @@ class State(msgspec.Struct):
         token: names the run at other machines.
         server_is_made: its state exists.
         members: who has a configuration, and, as a client, a ledger.
-        started: when everybody was started, each time, seconds since 1970.
+        started: when the evaluator was started, each time, seconds since 1970.
+        starts: how often everybody was started.
         claims: by client, as it committed them before its first round.
         suspensions: so far.
         lost: who was lost on the way; see the results.
@@ -40,6 +41,7 @@ class State(msgspec.Struct):
     server_is_made: bool = False
     members: list[str] = []
     started: list[float] = []
+    starts: int = 0
     claims: dict[str, dict[str, Any]] = {}
     suspensions: int = 0
     lost: list[dict[str, Any]] = []
