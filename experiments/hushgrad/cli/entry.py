@@ -13,6 +13,7 @@ VERBS = {
     "demo": "One server, five clients, one private model, on this machine.",
     "enroll": "Let somebody become a member of a federation with one file.",
     "mnist": "The paper's setting over gRPC: five clients with all 60,000 digits each.",
+    "models": "List and fetch the models that a running server keeps.",
     "new": "Write the files that a federation on your own data starts from.",
     "plot": "Draw runs beside each other, or what a plan of the accountant asks for.",
     "report": "Make tables and figures of an experiment's results.",

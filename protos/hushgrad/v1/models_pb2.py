@@ -25,37 +25,45 @@ _sym_db = _symbol_database.Default()
 from hushgrad.v1 import common_pb2 as hushgrad_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hushgrad/v1/models.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\"g\n\x12WatchModelsRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x1a\n\rafter_version\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_after_version\"\xfc\x01\n\x13WatchModelsResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12+\n\tpublished\x18\x02 \x01(\x0b\x32\x16.hushgrad.v1.PublishedH\x00\x12+\n\theartbeat\x18\x03 \x01(\x0b\x32\x16.hushgrad.v1.HeartbeatH\x00\x12,\n\ngoing_away\x18\x04 \x01(\x0b\x32\x16.hushgrad.v1.GoingAwayH\x00\x12*\n\trun_ended\x18\x05 \x01(\x0b\x32\x15.hushgrad.v1.RunEndedH\x00\x42\x07\n\x05\x65vent\"l\n\tPublished\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\r\n\x05model\x18\x04 \x01(\x0c\x12\x1a\n\x12\x61veraged_available\x18\x05 \x01(\x08\"*\n\tHeartbeat\x12\x1d\n\x15interval_milliseconds\x18\x01 \x01(\r\"-\n\tGoingAway\x12 \n\x18retry_after_milliseconds\x18\x01 \x01(\r\"1\n\x08RunEnded\x12\x15\n\rfinal_version\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"}\n\x0fGetModelRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.hushgrad.v1.ModelKind\x12\x0e\n\x06offset\x18\x04 \x01(\x04\"\xa0\x01\n\x10GetModelResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\x12\x0e\n\x06offset\x18\x05 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x07 \x01(\x07\"J\n\x12GetManifestRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x0f\n\x07version\x18\x02 \x01(\x04\"C\n\rManifestEntry\x12\x13\n\x0bparticipant\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"\x97\x01\n\x13GetManifestResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x18\n\x10previous_version\x18\x03 \x01(\x04\x12+\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1a.hushgrad.v1.ManifestEntry*Z\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14MODEL_KIND_PUBLISHED\x10\x01\x12\x17\n\x13MODEL_KIND_AVERAGED\x10\x02\x32\xff\x01\n\x0cModelService\x12R\n\x0bWatchModels\x12\x1f.hushgrad.v1.WatchModelsRequest\x1a .hushgrad.v1.WatchModelsResponse0\x01\x12I\n\x08GetModel\x12\x1c.hushgrad.v1.GetModelRequest\x1a\x1d.hushgrad.v1.GetModelResponse0\x01\x12P\n\x0bGetManifest\x12\x1f.hushgrad.v1.GetManifestRequest\x1a .hushgrad.v1.GetManifestResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hushgrad/v1/models.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\"\x95\x01\n\x12WatchModelsRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x1a\n\rafter_version\x18\x02 \x01(\x04H\x00\x88\x01\x01\x12,\n\x08\x65ncoding\x18\x03 \x01(\x0e\x32\x1a.hushgrad.v1.ModelEncodingB\x10\n\x0e_after_version\"\xfc\x01\n\x13WatchModelsResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12+\n\tpublished\x18\x02 \x01(\x0b\x32\x16.hushgrad.v1.PublishedH\x00\x12+\n\theartbeat\x18\x03 \x01(\x0b\x32\x16.hushgrad.v1.HeartbeatH\x00\x12,\n\ngoing_away\x18\x04 \x01(\x0b\x32\x16.hushgrad.v1.GoingAwayH\x00\x12*\n\trun_ended\x18\x05 \x01(\x0b\x32\x15.hushgrad.v1.RunEndedH\x00\x42\x07\n\x05\x65vent\"\xb2\x01\n\tPublished\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\x12\x0e\n\x06sha256\x18\x03 \x01(\x0c\x12\r\n\x05model\x18\x04 \x01(\x0c\x12\x1a\n\x12\x61veraged_available\x18\x05 \x01(\x08\x12,\n\x08\x65ncoding\x18\x06 \x01(\x0e\x32\x1a.hushgrad.v1.ModelEncoding\x12\x16\n\x0e\x66loat32_sha256\x18\x07 \x01(\x0c\"*\n\tHeartbeat\x12\x1d\n\x15interval_milliseconds\x18\x01 \x01(\r\"-\n\tGoingAway\x12 \n\x18retry_after_milliseconds\x18\x01 \x01(\r\"1\n\x08RunEnded\x12\x15\n\rfinal_version\x18\x01 \x01(\x04\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xab\x01\n\x0fGetModelRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12$\n\x04kind\x18\x03 \x01(\x0e\x32\x16.hushgrad.v1.ModelKind\x12\x0e\n\x06offset\x18\x04 \x01(\x04\x12,\n\x08\x65ncoding\x18\x05 \x01(\x0e\x32\x1a.hushgrad.v1.ModelEncoding\"\xe6\x01\n\x10GetModelResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\x12\x0e\n\x06offset\x18\x05 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x06 \x01(\x0c\x12\x0e\n\x06\x63rc32c\x18\x07 \x01(\x07\x12,\n\x08\x65ncoding\x18\x08 \x01(\x0e\x32\x1a.hushgrad.v1.ModelEncoding\x12\x16\n\x0e\x66loat32_sha256\x18\t \x01(\x0c\"f\n\x11ListModelsRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x1a\n\rafter_version\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_after_version\"k\n\tKeptModel\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0e\n\x06sha256\x18\x02 \x01(\x0c\x12!\n\x19published_at_milliseconds\x18\x03 \x01(\x04\x12\x1a\n\x12\x61veraged_available\x18\x04 \x01(\x08\"\x89\x01\n\x12ListModelsResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12&\n\x06models\x18\x02 \x03(\x0b\x32\x16.hushgrad.v1.KeptModel\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\x13\n\x0btotal_bytes\x18\x04 \x01(\x04\"J\n\x12GetManifestRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x0f\n\x07version\x18\x02 \x01(\x04\"C\n\rManifestEntry\x12\x13\n\x0bparticipant\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"\x97\x01\n\x13GetManifestResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x18\n\x10previous_version\x18\x03 \x01(\x04\x12+\n\x07\x65ntries\x18\x04 \x03(\x0b\x32\x1a.hushgrad.v1.ManifestEntry*Z\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14MODEL_KIND_PUBLISHED\x10\x01\x12\x17\n\x13MODEL_KIND_AVERAGED\x10\x02*g\n\rModelEncoding\x12\x1e\n\x1aMODEL_ENCODING_UNSPECIFIED\x10\x00\x12\x1a\n\x16MODEL_ENCODING_FLOAT32\x10\x01\x12\x1a\n\x16MODEL_ENCODING_FLOAT16\x10\x02\x32\xce\x02\n\x0cModelService\x12R\n\x0bWatchModels\x12\x1f.hushgrad.v1.WatchModelsRequest\x1a .hushgrad.v1.WatchModelsResponse0\x01\x12I\n\x08GetModel\x12\x1c.hushgrad.v1.GetModelRequest\x1a\x1d.hushgrad.v1.GetModelResponse0\x01\x12P\n\x0bGetManifest\x12\x1f.hushgrad.v1.GetManifestRequest\x1a .hushgrad.v1.GetManifestResponse\x12M\n\nListModels\x12\x1e.hushgrad.v1.ListModelsRequest\x1a\x1f.hushgrad.v1.ListModelsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hushgrad.v1.models_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELKIND']._serialized_start=1268
-  _globals['_MODELKIND']._serialized_end=1358
-  _globals['_WATCHMODELSREQUEST']._serialized_start=67
-  _globals['_WATCHMODELSREQUEST']._serialized_end=170
-  _globals['_WATCHMODELSRESPONSE']._serialized_start=173
-  _globals['_WATCHMODELSRESPONSE']._serialized_end=425
-  _globals['_PUBLISHED']._serialized_start=427
-  _globals['_PUBLISHED']._serialized_end=535
-  _globals['_HEARTBEAT']._serialized_start=537
-  _globals['_HEARTBEAT']._serialized_end=579
-  _globals['_GOINGAWAY']._serialized_start=581
-  _globals['_GOINGAWAY']._serialized_end=626
-  _globals['_RUNENDED']._serialized_start=628
-  _globals['_RUNENDED']._serialized_end=677
-  _globals['_GETMODELREQUEST']._serialized_start=679
-  _globals['_GETMODELREQUEST']._serialized_end=804
-  _globals['_GETMODELRESPONSE']._serialized_start=807
-  _globals['_GETMODELRESPONSE']._serialized_end=967
-  _globals['_GETMANIFESTREQUEST']._serialized_start=969
-  _globals['_GETMANIFESTREQUEST']._serialized_end=1043
-  _globals['_MANIFESTENTRY']._serialized_start=1045
-  _globals['_MANIFESTENTRY']._serialized_end=1112
-  _globals['_GETMANIFESTRESPONSE']._serialized_start=1115
-  _globals['_GETMANIFESTRESPONSE']._serialized_end=1266
-  _globals['_MODELSERVICE']._serialized_start=1361
-  _globals['_MODELSERVICE']._serialized_end=1616
+  _globals['_MODELKIND']._serialized_start=1856
+  _globals['_MODELKIND']._serialized_end=1946
+  _globals['_MODELENCODING']._serialized_start=1948
+  _globals['_MODELENCODING']._serialized_end=2051
+  _globals['_WATCHMODELSREQUEST']._serialized_start=68
+  _globals['_WATCHMODELSREQUEST']._serialized_end=217
+  _globals['_WATCHMODELSRESPONSE']._serialized_start=220
+  _globals['_WATCHMODELSRESPONSE']._serialized_end=472
+  _globals['_PUBLISHED']._serialized_start=475
+  _globals['_PUBLISHED']._serialized_end=653
+  _globals['_HEARTBEAT']._serialized_start=655
+  _globals['_HEARTBEAT']._serialized_end=697
+  _globals['_GOINGAWAY']._serialized_start=699
+  _globals['_GOINGAWAY']._serialized_end=744
+  _globals['_RUNENDED']._serialized_start=746
+  _globals['_RUNENDED']._serialized_end=795
+  _globals['_GETMODELREQUEST']._serialized_start=798
+  _globals['_GETMODELREQUEST']._serialized_end=969
+  _globals['_GETMODELRESPONSE']._serialized_start=972
+  _globals['_GETMODELRESPONSE']._serialized_end=1202
+  _globals['_LISTMODELSREQUEST']._serialized_start=1204
+  _globals['_LISTMODELSREQUEST']._serialized_end=1306
+  _globals['_KEPTMODEL']._serialized_start=1308
+  _globals['_KEPTMODEL']._serialized_end=1415
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1418
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1555
+  _globals['_GETMANIFESTREQUEST']._serialized_start=1557
+  _globals['_GETMANIFESTREQUEST']._serialized_end=1631
+  _globals['_MANIFESTENTRY']._serialized_start=1633
+  _globals['_MANIFESTENTRY']._serialized_end=1700
+  _globals['_GETMANIFESTRESPONSE']._serialized_start=1703
+  _globals['_GETMANIFESTRESPONSE']._serialized_end=1854
+  _globals['_MODELSERVICE']._serialized_start=2054
+  _globals['_MODELSERVICE']._serialized_end=2388
 # @@protoc_insertion_point(module_scope)

@@ -13,17 +13,28 @@ class ModelKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MODEL_KIND_UNSPECIFIED: _ClassVar[ModelKind]
     MODEL_KIND_PUBLISHED: _ClassVar[ModelKind]
     MODEL_KIND_AVERAGED: _ClassVar[ModelKind]
+
+class ModelEncoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MODEL_ENCODING_UNSPECIFIED: _ClassVar[ModelEncoding]
+    MODEL_ENCODING_FLOAT32: _ClassVar[ModelEncoding]
+    MODEL_ENCODING_FLOAT16: _ClassVar[ModelEncoding]
 MODEL_KIND_UNSPECIFIED: ModelKind
 MODEL_KIND_PUBLISHED: ModelKind
 MODEL_KIND_AVERAGED: ModelKind
+MODEL_ENCODING_UNSPECIFIED: ModelEncoding
+MODEL_ENCODING_FLOAT32: ModelEncoding
+MODEL_ENCODING_FLOAT16: ModelEncoding
 
 class WatchModelsRequest(_message.Message):
-    __slots__ = ("caller", "after_version")
+    __slots__ = ("caller", "after_version", "encoding")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     AFTER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
     caller: _common_pb2.Caller
     after_version: int
-    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., after_version: _Optional[int] = ...) -> None: ...
+    encoding: ModelEncoding
+    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., after_version: _Optional[int] = ..., encoding: _Optional[_Union[ModelEncoding, str]] = ...) -> None: ...
 
 class WatchModelsResponse(_message.Message):
     __slots__ = ("server", "published", "heartbeat", "going_away", "run_ended")
@@ -40,18 +51,22 @@ class WatchModelsResponse(_message.Message):
     def __init__(self, server: _Optional[_Union[_common_pb2.ServerState, _Mapping]] = ..., published: _Optional[_Union[Published, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., going_away: _Optional[_Union[GoingAway, _Mapping]] = ..., run_ended: _Optional[_Union[RunEnded, _Mapping]] = ...) -> None: ...
 
 class Published(_message.Message):
-    __slots__ = ("version", "total_bytes", "sha256", "model", "averaged_available")
+    __slots__ = ("version", "total_bytes", "sha256", "model", "averaged_available", "encoding", "float32_sha256")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     AVERAGED_AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    FLOAT32_SHA256_FIELD_NUMBER: _ClassVar[int]
     version: int
     total_bytes: int
     sha256: bytes
     model: bytes
     averaged_available: bool
-    def __init__(self, version: _Optional[int] = ..., total_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., model: _Optional[bytes] = ..., averaged_available: _Optional[bool] = ...) -> None: ...
+    encoding: ModelEncoding
+    float32_sha256: bytes
+    def __init__(self, version: _Optional[int] = ..., total_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., model: _Optional[bytes] = ..., averaged_available: _Optional[bool] = ..., encoding: _Optional[_Union[ModelEncoding, str]] = ..., float32_sha256: _Optional[bytes] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("interval_milliseconds",)
@@ -74,19 +89,21 @@ class RunEnded(_message.Message):
     def __init__(self, final_version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class GetModelRequest(_message.Message):
-    __slots__ = ("caller", "version", "kind", "offset")
+    __slots__ = ("caller", "version", "kind", "offset", "encoding")
     CALLER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
     caller: _common_pb2.Caller
     version: int
     kind: ModelKind
     offset: int
-    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., version: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., offset: _Optional[int] = ...) -> None: ...
+    encoding: ModelEncoding
+    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., version: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., offset: _Optional[int] = ..., encoding: _Optional[_Union[ModelEncoding, str]] = ...) -> None: ...
 
 class GetModelResponse(_message.Message):
-    __slots__ = ("server", "version", "total_bytes", "sha256", "offset", "data", "crc32c")
+    __slots__ = ("server", "version", "total_bytes", "sha256", "offset", "data", "crc32c", "encoding", "float32_sha256")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +111,8 @@ class GetModelResponse(_message.Message):
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     CRC32C_FIELD_NUMBER: _ClassVar[int]
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    FLOAT32_SHA256_FIELD_NUMBER: _ClassVar[int]
     server: _common_pb2.ServerState
     version: int
     total_bytes: int
@@ -101,7 +120,41 @@ class GetModelResponse(_message.Message):
     offset: int
     data: bytes
     crc32c: int
-    def __init__(self, server: _Optional[_Union[_common_pb2.ServerState, _Mapping]] = ..., version: _Optional[int] = ..., total_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., crc32c: _Optional[int] = ...) -> None: ...
+    encoding: ModelEncoding
+    float32_sha256: bytes
+    def __init__(self, server: _Optional[_Union[_common_pb2.ServerState, _Mapping]] = ..., version: _Optional[int] = ..., total_bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., crc32c: _Optional[int] = ..., encoding: _Optional[_Union[ModelEncoding, str]] = ..., float32_sha256: _Optional[bytes] = ...) -> None: ...
+
+class ListModelsRequest(_message.Message):
+    __slots__ = ("caller", "after_version")
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    caller: _common_pb2.Caller
+    after_version: int
+    def __init__(self, caller: _Optional[_Union[_common_pb2.Caller, _Mapping]] = ..., after_version: _Optional[int] = ...) -> None: ...
+
+class KeptModel(_message.Message):
+    __slots__ = ("version", "sha256", "published_at_milliseconds", "averaged_available")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_AT_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    AVERAGED_AVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    sha256: bytes
+    published_at_milliseconds: int
+    averaged_available: bool
+    def __init__(self, version: _Optional[int] = ..., sha256: _Optional[bytes] = ..., published_at_milliseconds: _Optional[int] = ..., averaged_available: _Optional[bool] = ...) -> None: ...
+
+class ListModelsResponse(_message.Message):
+    __slots__ = ("server", "models", "more", "total_bytes")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    server: _common_pb2.ServerState
+    models: _containers.RepeatedCompositeFieldContainer[KeptModel]
+    more: bool
+    total_bytes: int
+    def __init__(self, server: _Optional[_Union[_common_pb2.ServerState, _Mapping]] = ..., models: _Optional[_Iterable[_Union[KeptModel, _Mapping]]] = ..., more: _Optional[bool] = ..., total_bytes: _Optional[int] = ...) -> None: ...
 
 class GetManifestRequest(_message.Message):
     __slots__ = ("caller", "version")

@@ -50,6 +50,11 @@ class ModelServiceStub:
                 request_serializer=hushgrad_dot_v1_dot_models__pb2.GetManifestRequest.SerializeToString,
                 response_deserializer=hushgrad_dot_v1_dot_models__pb2.GetManifestResponse.FromString,
                 _registered_method=True)
+        self.ListModels = channel.unary_unary(
+                '/hushgrad.v1.ModelService/ListModels',
+                request_serializer=hushgrad_dot_v1_dot_models__pb2.ListModelsRequest.SerializeToString,
+                response_deserializer=hushgrad_dot_v1_dot_models__pb2.ListModelsResponse.FromString,
+                _registered_method=True)
 
 
 class ModelServiceServicer:
@@ -80,6 +85,13 @@ class ModelServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListModels(self, request, context):
+        """Lists the versions that GetModel has, oldest first. Servers of before this call answer UNIMPLEMENTED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ModelServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -97,6 +109,11 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.GetManifest,
                     request_deserializer=hushgrad_dot_v1_dot_models__pb2.GetManifestRequest.FromString,
                     response_serializer=hushgrad_dot_v1_dot_models__pb2.GetManifestResponse.SerializeToString,
+            ),
+            'ListModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListModels,
+                    request_deserializer=hushgrad_dot_v1_dot_models__pb2.ListModelsRequest.FromString,
+                    response_serializer=hushgrad_dot_v1_dot_models__pb2.ListModelsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -181,6 +198,33 @@ class ModelService:
             '/hushgrad.v1.ModelService/GetManifest',
             hushgrad_dot_v1_dot_models__pb2.GetManifestRequest.SerializeToString,
             hushgrad_dot_v1_dot_models__pb2.GetManifestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/hushgrad.v1.ModelService/ListModels',
+            hushgrad_dot_v1_dot_models__pb2.ListModelsRequest.SerializeToString,
+            hushgrad_dot_v1_dot_models__pb2.ListModelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

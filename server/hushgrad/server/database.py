@@ -436,14 +436,25 @@ class Database:
         with self._reading():
             yield from heapq.merge(found, self._past.receipts(), key=lambda one: (one.participant, one.round))
 
-    def versions(self, *, kept_only: bool = False) -> list[StoredVersion]:
-        """Returns all published versions in order, or those whose models are kept."""
-        found = [past_module.stored_version(row) for row in self._rows(f"{rows.GET_VERSIONS} ORDER BY version")]
-        if kept_only:
-            return [one for one in found if one.is_kept]
+    def versions(self) -> list[StoredVersion]:
+        """Returns all published versions in order."""
+        by_version = {
+            one.version: one
+            for one in map(past_module.stored_version, self._rows(f"{rows.GET_VERSIONS} ORDER BY version"))
+        }
         with self._reading():
-            by_version = {one.version: one for one in (*self._past.versions(), *found)}
+            by_version.update((one.version, one) for one in self._past.versions() if one.version not in by_version)
         return [by_version[version] for version in sorted(by_version)]
+
+    def kept(self, after: int, most: int) -> list[StoredVersion]:
+        """Returns in order the first versions beyond `after` whose models are kept, `most` at most."""
+        found = self._rows(
+            f"{rows.GET_VERSIONS} WHERE version > ? AND (file IS NOT NULL OR model IS NOT NULL) "
+            "ORDER BY version LIMIT ?",
+            after,
+            most,
+        )
+        return [past_module.stored_version(row) for row in found]
 
     def version(self, version: int) -> StoredVersion | None:
         """Returns a published version, if it is one."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 import grpc
-from hushgrad.server import border
+from hushgrad.server import border, watch
 from hushgrad.server.border import Context
 from hushgrad.server.database import Database
 from hushgrad.server.errors import StoreError
@@ -17,6 +17,9 @@ from hushgrad.v1 import models_pb2
 SERVICE_NAME = "hushgrad.v1.ModelService"
 MAX_LOADS = 4
 """So many old versions are read from disk at a time."""
+
+MOST_LISTED = 1000
+"""So many versions are listed in one answer."""
 
 T = TypeVar("T")
 _MAX_VERSION = 2**63 - 1
@@ -56,6 +59,11 @@ class ModelService:
                     self.watch_models, models_pb2.WatchModelsRequest.FromString
                 ),
                 "GetModel": grpc.unary_stream_rpc_method_handler(self.get_model, models_pb2.GetModelRequest.FromString),
+                "ListModels": grpc.unary_unary_rpc_method_handler(
+                    self.list_models,
+                    models_pb2.ListModelsRequest.FromString,
+                    models_pb2.ListModelsResponse.SerializeToString,
+                ),
                 "GetManifest": grpc.unary_unary_rpc_method_handler(
                     self.get_manifest,
                     models_pb2.GetManifestRequest.FromString,
@@ -70,7 +78,8 @@ class ModelService:
         after = request.after_version if request.HasField("after_version") else None
         self._cut_off.pop(name, None)
         try:
-            async with contextlib.aclosing(self._publisher.watch(after, lambda: self.told_the_end.add(name))) as news:
+            watching = self._publisher.watch(after, lambda: self.told_the_end.add(name), request.encoding)
+            async with contextlib.aclosing(watching) as news:
                 async for message in news:
                     yield message
         except (asyncio.CancelledError, GeneratorExit):
@@ -93,12 +102,14 @@ class ModelService:
         await self._enter(request, context)
         kind = request.kind or models_pb2.MODEL_KIND_PUBLISHED
         model = self._publisher.models.get(kind)
-        shared: int | None = kind
+        is_newest = model is not None and model.version == request.version
+        if is_newest and request.encoding == models_pb2.MODEL_ENCODING_FLOAT16:
+            model = await self._publisher.half(kind)
         if model is None or model.version != request.version:
-            model, shared = await self._old_model(request, kind, context), None
+            model = await self._old_model(request, kind, context)
         if request.offset > len(model.data):
             await border.refuse(context, f"offset must be at most {len(model.data)}, found {request.offset}")
-        async for message in self._publisher.chunks(model, request.offset, shared):
+        async for message in self._publisher.chunks(model, request.offset):
             self._gate.touch()
             yield message
 
@@ -113,8 +124,37 @@ class ModelService:
                 f"{what} {request.version} is not kept; the newest is {self._publisher.state.newest_version}",
             )
             raise AssertionError("abort raises")
-        data, sha256 = found
-        return Model(request.version, data, sha256)
+        model = Model(request.version, *found)
+        if request.encoding == models_pb2.MODEL_ENCODING_FLOAT16:
+            async with self._loads:
+                return await asyncio.to_thread(watch.halved, model)
+        return model
+
+    async def list_models(
+        self, request: models_pb2.ListModelsRequest, context: Context
+    ) -> models_pb2.ListModelsResponse:
+        """Lists the versions whose models are kept."""
+        await self._enter(request, context)
+        after = min(request.after_version, _MAX_VERSION) if request.HasField("after_version") else -1
+        found = await self._read(lambda database: database.kept(after, MOST_LISTED + 1), context)
+        averaged = self._publisher.models.get(models_pb2.MODEL_KIND_AVERAGED)
+        newest = self._publisher.models[models_pb2.MODEL_KIND_PUBLISHED]
+        return models_pb2.ListModelsResponse(
+            server=self._publisher.state,
+            models=[
+                models_pb2.KeptModel(
+                    version=one.version,
+                    sha256=one.sha256,
+                    published_at_milliseconds=0 if one.published_at is None else round(1000 * one.published_at),
+                    averaged_available=averaged is not None and averaged.version == one.version,
+                )
+                # What is durable and not published yet is nobody's business.
+                for one in found[:MOST_LISTED]
+                if one.version <= newest.version
+            ],
+            more=len(found) > MOST_LISTED,
+            total_bytes=len(newest.data),
+        )
 
     async def get_manifest(
         self, request: models_pb2.GetManifestRequest, context: Context
@@ -140,7 +180,10 @@ class ModelService:
 
     async def _enter(
         self,
-        request: models_pb2.WatchModelsRequest | models_pb2.GetModelRequest | models_pb2.GetManifestRequest,
+        request: models_pb2.WatchModelsRequest
+        | models_pb2.GetModelRequest
+        | models_pb2.GetManifestRequest
+        | models_pb2.ListModelsRequest,
         context: Context,
     ) -> str:
         await self._gate.enter(context)

@@ -34,6 +34,7 @@ ALLOWED: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
         "/hushgrad.v1.ModelService/WatchModels": _RECEIVERS,
         "/hushgrad.v1.ModelService/GetModel": _RECEIVERS,
         "/hushgrad.v1.ModelService/GetManifest": _AUDITORS,
+        "/hushgrad.v1.ModelService/ListModels": _RECEIVERS,
         "/hushgrad.v1.StatusService/GetStatus": _OVERSEERS,
         "/hushgrad.v1.StatusService/ReportEvaluation": _EVALUATOR,
         "/hushgrad.v1.AdministrationService/Pause": _OPERATOR,

@@ -87,6 +87,23 @@ class Mean:
         return mean[start - 4 * first : stop - 4 * first]
 
 
+class Half:
+    """An array of float32 as little-endian float16, 2 d bytes: rounded to nearest, ties to even, a part at a time."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+
+    def __len__(self) -> int:
+        return len(self._content) // 2
+
+    def __getitem__(self, part: slice) -> bytes:
+        start, stop, _ = part.indices(len(self))
+        first = start // 2
+        whole = np.frombuffer(self._content[4 * first : 4 * -(-stop // 2)], "<f4")
+        with np.errstate(over="ignore"):  # the contract says what becomes of elements that are too large
+            return whole.astype("<f2").tobytes()[start - 2 * first : stop - 2 * first]
+
+
 def sha256(content: Content) -> bytes:
     """Returns the SHA-256 of all bytes, 32 bytes. Slow for large ones: call it off the event loop."""
     state = hashlib.sha256()

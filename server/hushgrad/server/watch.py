@@ -7,15 +7,21 @@ again. Knows nothing of how versions come about.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
 import google_crc32c
+from hushgrad.server import stored
 from hushgrad.server.aggregation import Published
-from hushgrad.server.stored import Content
+from hushgrad.server.stored import Content, Half
 from hushgrad.v1 import common_pb2, models_pb2
 from hushgrad.wire import pieces
+
+_SPREAD_MILLISECONDS: Final = 5_000
+_MILLISECONDS_EACH: Final = 2
+"""So far apart do watchers come back that were sent away together, and at most so long does that take."""
 
 _KEPT_BYTES: Final = 16 * 2**20
 """So much of the newest version is kept encoded: more than those who fetch it together are ever apart."""
@@ -23,11 +29,29 @@ _KEPT_BYTES: Final = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One array of one version, ready to be sent: little-endian float32 bytes and their SHA-256."""
+    """One array of one version, ready to be sent.
+
+    Attributes:
+        data: little-endian float32, or what `encoding` says.
+        sha256: over `data`.
+        encoding: a ModelEncoding of models.proto.
+        float32_sha256: with another encoding than float32, what the array is known by; else empty.
+    """
 
     version: int
     data: Content
     sha256: bytes
+    encoding: int = models_pb2.MODEL_ENCODING_FLOAT32
+    float32_sha256: bytes = b""
+
+
+def halved(model: Model) -> Model:
+    """Returns a model in float16. Slow for a large one: call it off the event loop."""
+    data: Content = Half(model.data)
+    if isinstance(model.data, bytes):
+        data = data[:]
+    digest = stored.sha256(data)
+    return Model(model.version, data, digest, models_pb2.MODEL_ENCODING_FLOAT16, model.sha256)
 
 
 class Publisher:
@@ -53,7 +77,9 @@ class Publisher:
         self._version = -1
         self._event = b""
         self._state = common_pb2.ServerState(server_epoch=server_epoch)
-        self._chunks: dict[tuple[int, int], asyncio.Future[bytes]] = {}
+        self._chunks: dict[tuple[bytes, int], asyncio.Future[bytes]] = {}
+        self._halves: dict[int, asyncio.Future[Model]] = {}
+        self._half_event = b""
         self._is_going_away = False
         self._loop = asyncio.get_running_loop()
         self._waiters: set[asyncio.Future[bool]] = set()
@@ -97,16 +123,45 @@ class Publisher:
         if published.averaged is not None:
             self.models[models_pb2.MODEL_KIND_AVERAGED] = Model(version, published.averaged, averaged_sha256)
         self._chunks = {}
-        is_inline = len(published.model) <= self._max_inline_model_bytes
-        self._published = models_pb2.Published(
-            version=version,
-            total_bytes=len(published.model),
-            sha256=published.sha256,
-            model=published.model[:] if is_inline else b"",
-            averaged_available=published.averaged is not None,
-        )
+        self._halves = {}
+        self._published = self._described(self.models[models_pb2.MODEL_KIND_PUBLISHED])
         self._encode()
         self._wake()
+
+    def _described(self, model: Model) -> models_pb2.Published:
+        is_inline = len(model.data) <= self._max_inline_model_bytes
+        is_float32 = model.encoding == models_pb2.MODEL_ENCODING_FLOAT32
+        return models_pb2.Published(
+            version=model.version,
+            total_bytes=len(model.data),
+            sha256=model.sha256,
+            model=model.data[:] if is_inline else b"",
+            averaged_available=models_pb2.MODEL_KIND_AVERAGED in self.models,
+            # Left out where it says nothing new, so that messages are what they always were.
+            encoding=None if is_float32 else model.encoding,  # type: ignore[arg-type]
+            float32_sha256=model.float32_sha256,
+        )
+
+    async def half(self, kind: int) -> Model | None:
+        """Returns an array of the newest version in float16, made once for all; None when there is none of the kind."""
+        model = self.models.get(kind)
+        if model is None:
+            return None
+        if kind not in self._halves:
+            self._halves[kind] = asyncio.ensure_future(asyncio.to_thread(halved, model))
+        # Who goes away meanwhile does not take it from the others.
+        return await asyncio.shield(self._halves[kind])
+
+    async def _newest(self, encoding: int) -> tuple[bytes, int]:
+        """Returns the event of the newest version, and that version."""
+        while encoding == models_pb2.MODEL_ENCODING_FLOAT16:
+            if not self._half_event:
+                model = await self.half(models_pb2.MODEL_KIND_PUBLISHED)
+                if model is None or model.version != self._version:
+                    continue
+                self._half_event = self._encoded(published=self._described(model))
+            return self._half_event, self._version
+        return self._event, self._version
 
     def set_watermark(self, watermark: int) -> None:
         """Takes the retention watermark that holds for all participants. Watchers hear of it next time."""
@@ -120,7 +175,8 @@ class Publisher:
             retention_watermark=self._version if self._watermark is None else min(self._watermark, self._version),
             newest_version=self._version,
         )
-        self._event = models_pb2.WatchModelsResponse(server=self._state, published=self._published).SerializeToString()
+        self._event = self._encoded(published=self._published)
+        self._half_event = b""
 
     def go_away(self) -> None:
         """Sends every watcher away for a while."""
@@ -132,26 +188,34 @@ class Publisher:
             if not waiter.done():
                 waiter.set_result(True)
 
-    async def watch(self, after_version: int | None, on_end: Callable[[], None]) -> AsyncGenerator[bytes, None]:
+    async def watch(
+        self,
+        after_version: int | None,
+        on_end: Callable[[], None],
+        encoding: int = models_pb2.MODEL_ENCODING_FLOAT32,
+    ) -> AsyncGenerator[bytes, None]:
         """Yields serialized WatchModelsResponse messages until the last one, RunEnded or GoingAway.
 
         Args:
             after_version: the newest version that the watcher holds; None for none.
             on_end: called when RunEnded is about to be sent.
+            encoding: how models are written; a value that is not known is read as float32.
         """
         sent = -1 if after_version is None else after_version
         self.watchers += 1
         try:
             while True:
                 if self._version > sent:
-                    sent = self._version
-                    yield self._event
+                    event, sent = await self._newest(encoding)
+                    yield event
                 elif self.has_ended:
                     on_end()
                     yield self._encoded(run_ended=self._run_ended())
                     return
                 elif self._is_going_away:
-                    yield self._encoded(going_away=models_pb2.GoingAway())
+                    spread = min(_SPREAD_MILLISECONDS, _MILLISECONDS_EACH * self.watchers)
+                    wait = random.randrange(spread)
+                    yield self._encoded(going_away=models_pb2.GoingAway(retry_after_milliseconds=wait))
                     return
                 elif not await self._has_news():
                     milliseconds = round(self._heartbeat_seconds * 1000)
@@ -175,26 +239,25 @@ class Publisher:
     def _encoded(self, **event: object) -> bytes:
         return models_pb2.WatchModelsResponse(server=self._state, **event).SerializeToString()  # type: ignore[arg-type]
 
-    async def chunks(self, model: Model, offset: int, kind: int | None) -> AsyncIterator[bytes]:
+    async def chunks(self, model: Model, offset: int) -> AsyncIterator[bytes]:
         """Yields serialized GetModelResponse messages from an offset on. Their reader holds none but the present one.
 
-        Args:
-            kind: the key of `models` under which the model was found, so that the messages are shared by all who ask
-                for the whole of it; None when it is another one.
+        Those of the newest version are shared by all who ask for the whole of it.
         """
         for start in range(offset, len(model.data), self._max_chunk_bytes):
-            if offset == 0 and kind is not None and self.models.get(kind) is model:
-                yield await self._shared_chunk(model, start, kind)
+            if offset == 0 and model.version == self._version:
+                yield await self._shared_chunk(model, start)
             else:
                 yield await self._chunk(model, start, start == offset)
 
-    async def _shared_chunk(self, model: Model, start: int, kind: int) -> bytes:
-        if (kind, start) not in self._chunks:
+    async def _shared_chunk(self, model: Model, start: int) -> bytes:
+        key = model.sha256, start
+        if key not in self._chunks:
             while len(self._chunks) >= max(1, _KEPT_BYTES // self._max_chunk_bytes):
                 del self._chunks[next(iter(self._chunks))]
-            self._chunks[kind, start] = asyncio.ensure_future(self._chunk(model, start, start == 0))
+            self._chunks[key] = asyncio.ensure_future(self._chunk(model, start, start == 0))
         # Who goes away meanwhile does not take it from the others.
-        return await asyncio.shield(self._chunks[kind, start])
+        return await asyncio.shield(self._chunks[key])
 
     async def _chunk(self, model: Model, start: int, is_first: bool) -> bytes:
         state = self._state if is_first else None
@@ -211,6 +274,8 @@ class Publisher:
             crc32c=google_crc32c.value(data),
             server=state,
             sha256=model.sha256 if state is not None else b"",
+            encoding=None if state is None or not model.float32_sha256 else model.encoding,  # type: ignore[arg-type]
+            float32_sha256=model.float32_sha256 if state is not None else b"",
         )
         return pieces.with_bytes(message, models_pb2.GetModelResponse.DATA_FIELD_NUMBER, data)
 
