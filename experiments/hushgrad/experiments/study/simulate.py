@@ -178,6 +178,7 @@ class _Simulation:
         self._round_cpu = 0.0
         self._updates = 0
         self._crashes: list[tuple[int, int]] = []
+        self._made: dict[int, MakeUpdate] = {}
         terms, initial = self._terms, setup.initial()
         self._steps = [terms.step_numerator(i) for i in range(terms.final_version)]
         self._upsilon = delay.of(terms)
@@ -199,14 +200,16 @@ class _Simulation:
         experiment = self._setup.experiment
         seed, clients, faults = experiment.seeds[0], experiment.clients, experiment.faults
         part = records.parts[i]
-        whole = len(part) == records.table.rows and bool((part == np.arange(len(part))).all())
-        table = records.table if whole else records.table.take(part)
-        dataset = Dataset(table.features, table.labels, "", table.class_names)
+        if id(part) not in self._made:  # clients with the same records share what is made of them
+            whole = len(part) == records.table.rows and bool((part == np.arange(len(part))).all())
+            table = records.table if whole else records.table.take(part)
+            dataset = Dataset(table.features, table.labels, "", table.class_names)
+            self._made[id(part)] = update_maker(self._setup, dataset, self._terms.sample_size)
         return _Client(
             number=i,
             name=participant.name,
             participant=participant,
-            make_update=update_maker(self._setup, dataset, self._terms.sample_size),
+            make_update=self._made[id(part)],
             compute=Times([seed, 2, i], *clients.compute_seconds),
             latency=Times([seed, 3, i], *clients.latency_seconds),
             slowdown=clients.slowdown[i] if clients.slowdown else 1.0,
