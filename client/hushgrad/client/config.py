@@ -119,6 +119,8 @@ class ClientConfig(_Section, frozen=True):
         declare_claim: whether the server is told the claim that this run commits, to be shown as declared. It follows
             from configuration and terms alone; whoever knows the terms can compute [privacy] records from it.
         round_seconds: this client begins a round at most once in so many seconds, a public pace; 0: as fast as it can.
+        tracing: whether every update that is sent becomes a span of OpenTelemetry's; its environment variables say
+            where they go. Needs the extra `tracing`.
         tls: certificates; without them the server must be on this machine.
         insecure_plaintext_to_anyone: speak without TLS to a server on another machine: whoever is on the way may answer
             in its place. What leaves is noised all the same.
@@ -134,6 +136,7 @@ class ClientConfig(_Section, frozen=True):
     connect_timeout_seconds: float = 60.0
     round_seconds: float = 0.0
     declare_claim: bool = True
+    tracing: bool = False
     tls: TlsConfig | None = None
     insecure_plaintext_to_anyone: bool = False
 

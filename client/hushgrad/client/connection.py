@@ -8,13 +8,18 @@ def of(config: ClientConfig | EvaluatorConfig) -> Transport:
     """Returns a transport to the configured server, with the configured certificates.
 
     Raises:
-        InputError: if a certificate cannot be used; nothing was sent.
+        InputError: if a certificate cannot be used, or an extra is missing; nothing was sent.
     """
     credentials = None
     if config.tls is not None:
         from hushgrad.client import tls  # without TLS nobody waits for it
 
         credentials = tls.of(config)
-    return Transport(
-        config.server, config.participant if isinstance(config, ClientConfig) else config.name, credentials
-    )
+    if not isinstance(config, ClientConfig):
+        return Transport(config.server, config.name, credentials)
+    spans = None
+    if config.tracing:
+        from hushgrad.client import tracing
+
+        spans = tracing.start()
+    return Transport(config.server, config.participant, credentials, spans)

@@ -39,6 +39,7 @@ from hushgrad.wire import terms as wire_terms
 
 if TYPE_CHECKING:
     from hushgrad.client.tls import Credentials
+    from hushgrad.wire.tracing import Tracing
 
 CHANNEL_OPTIONS = (
     ("grpc.enable_retries", 0),
@@ -168,10 +169,18 @@ class Transport:
         address: host:port.
         participant: name of the caller.
         credentials: certificates; None: plain text.
+        spans: makes a span of every update; None: nobody traces.
     """
 
-    def __init__(self, address: str, participant: str, credentials: "Credentials | None" = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        participant: str,
+        credentials: "Credentials | None" = None,
+        spans: "Tracing | None" = None,
+    ) -> None:
         self.address = address
+        self._spans = spans
         self.participant = participant
         self._was_answered = False
         self._asked_why_at = -math.inf
@@ -198,7 +207,12 @@ class Transport:
         self._channels.append(channel)
         self._terms = terms_pb2_grpc.TermsServiceStub(channel)
         self._membership = membership_pb2_grpc.MembershipServiceStub(channel)
-        self._updates = updates_pb2_grpc.UpdateServiceStub(channel)
+        traced = channel
+        if self._spans is not None:
+            from hushgrad.client import tracing  # imported here: needed by few
+
+            traced = tracing.channel(channel, self._spans)
+        self._updates = updates_pb2_grpc.UpdateServiceStub(traced)
         self._models = models_pb2_grpc.ModelServiceStub(channel)
         self._enrollment = enrollment_pb2_grpc.EnrollmentServiceStub(channel)
         self._status = status_pb2_grpc.StatusServiceStub(channel)
@@ -211,6 +225,8 @@ class Transport:
             time.sleep(0.01)
         for channel in self._channels:
             channel.close()
+        if self._spans is not None:
+            self._spans.close()
 
     def wait_for_connection(self, seconds: float) -> None:
         """Waits for so long; less when there is no connection and one comes about, or the transport is closed.

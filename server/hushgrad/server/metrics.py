@@ -113,7 +113,11 @@ class _Families(Collector):
             "Clients may drop sealed updates that this version or an earlier one includes.",
             overview.store.watermark,
         )
-        yield _gauge("hushgrad_server_epoch", "1 at first, and one more each time the state is restored from a backup.", overview.server_epoch)
+        yield _gauge(
+            "hushgrad_server_epoch",
+            "1 at first, and one more each time the state is restored from a backup.",
+            overview.server_epoch,
+        )
         yield _gauge(
             "hushgrad_version_timestamp_seconds",
             "When the newest version was published, or this server started, if that was later.",
