@@ -1,6 +1,7 @@
 """A server's state with hundreds of thousands of versions behind it, made in seconds instead of days."""
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from hushgrad.server.aggregation import Published
 from hushgrad.server.database import Database
 from hushgrad.server.folder import StateFolder
 from hushgrad.server.records import Disposition, ParticipantRecord, Receipt, Score, State
+from hushgrad.wire import header
 
 from tests.support.federations import digest_of, make_terms
 
@@ -41,11 +43,7 @@ def make(root: Path, versions: int, participants: int = 2) -> bytes:
         ),
     )
     for name in names:
-        head = hashlib.sha256(name.encode()).digest()
-        receipts = (
-            Receipt(name, round_, head, round_ + 1, head, head, Disposition.INCLUDED) for round_ in range(versions)
-        )
-        database.write(receipts)
+        database.write(_receipts(name, versions))
         connection.executemany(rows.INCLUDE, ((round_ + 1, name, round_) for round_ in range(versions - 1)))
     for version in range(0, versions, 2):
         share = 0.93 - 0.4 / (1 + version / 2000)
@@ -56,6 +54,18 @@ def make(root: Path, versions: int, participants: int = 2) -> bytes:
     everybody = [ParticipantRecord(name, State.ACTIVE, 1, ((bytes(16), 1),), ((0, None),), 0, 0) for name in names]
     folded = [(name, versions - 1) for name in names]
     database.checkpoint(last, versions - 1, folded, everybody, 0, started + SECONDS_EACH * versions)
+    # As a server does little by little, with its checkpoints.
+    for version in range(0, versions, 32):
+        database._past.pack(version, versions - 10, versions - 10)
     database.commit()
     database.close()
     return digest_of(terms)
+
+
+def _receipts(name: str, rounds: int) -> Iterator[Receipt]:
+    """Yields the receipts of a participant whose ledger has a row for each round."""
+    head = header.first_head(hashlib.sha256(name.encode()).digest()[:16])
+    for round_ in range(rounds):
+        digest = hashlib.sha256(f"{name} {round_}".encode()).digest()
+        before, head = head, header.next_head(head, digest)
+        yield Receipt(name, round_, digest, round_ + 1, before, head, Disposition.INCLUDED)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from hushgrad.server.web.series import MOST_POINTS, Series
 
 _MOST_EVALUATORS = 8
+_READ_AT_ONCE = MOST_POINTS // 2  # so that live points find room before everything is thinned
 
 
 class Source(Protocol):
@@ -52,10 +53,10 @@ class History:
         """Reads what is new."""
         if self._source is None:
             self._source = self._open_source()
-        self._versions.extend(self._source.publications(int(self._versions.last), MOST_POINTS))
+        self._versions.extend(self._source.publications(int(self._versions.last), _READ_AT_ONCE))
         for name in self._source.evaluators()[:_MOST_EVALUATORS]:
             series = self._scores.setdefault(name, Series())
-            series.extend(self._source.scores(name, int(series.last), MOST_POINTS))
+            series.extend(self._source.scores(name, int(series.last), _READ_AT_ONCE))
 
     def news(self, place: Place) -> dict[str, Any]:
         """Returns what a reader lacks, and notes that it has it.
