@@ -199,7 +199,20 @@ def test_an_accepted_update_of_the_evicted_is_asked_for_again_after_a_crash() ->
     assert ("a", 1) in owner.frozen[-1].folded
 
 
-@pytest.mark.parametrize("name", ["d", "", "A"])
+def test_a_seat_that_nobody_took_can_be_closed_and_stays_closed() -> None:
+    terms = make_terms(participants=3)
+    owner, senders = Owner(terms), senders_of(terms)
+    owner.begin(senders[:2])
+    for sender in senders[:2]:
+        owner.submit(sender, sender.seal(0))
+    owner.order(owner.federation.orders.evict(order(), "", owner.now))
+    assert newest(owner) == 1
+    for place in (owner, owner.restart()):
+        assert place.join(senders[2]).answer is Answer.UNKNOWN_PARTICIPANT
+        assert place.federation.orders.evict(order(1), "", owner.now).answer is Answer.INVALID
+
+
+@pytest.mark.parametrize("name", ["d", "A"])
 def test_whom_the_terms_do_not_name_cannot_be_evicted(name: str) -> None:
     owner, _ = running()
     ruling = owner.federation.orders.evict(order(), name, owner.now)
@@ -215,7 +228,9 @@ def test_terms_with_a_number_lose_a_seat_with_each_who_joined_and_is_evicted() -
     for sender in senders[:2]:
         owner.start(sender)
         owner.submit(sender, sender.seal(0))
-    assert owner.federation.orders.evict(order(), "ghost", owner.now).answer is Answer.UNKNOWN_PARTICIPANT
+    ghost = owner.federation.orders.evict(order(), "ghost", owner.now)
+    assert (ghost.answer, ghost.records) == (Answer.UNKNOWN_PARTICIPANT, ())
+    assert owner.federation.orders.evict(order(), "", owner.now).answer is Answer.INVALID
     owner.order(owner.federation.orders.evict(order(), "client-3", owner.now))
     assert newest(owner) == 1
 
@@ -226,7 +241,7 @@ def test_the_last_one_cannot_be_evicted() -> None:
     owner.order(owner.federation.orders.evict(order(1), "b", owner.now))
     ruling = owner.federation.orders.evict(order(2), "c", owner.now)
     assert (ruling.answer, ruling.records) == (Answer.INVALID, ())
-    assert "nobody would be left" in ruling.detail
+    assert "would leave nobody" in ruling.detail
 
 
 # End

@@ -25,45 +25,45 @@ _sym_db = _symbol_database.Default()
 from hushgrad.v1 import common_pb2 as hushgrad_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hushgrad/v1/admin.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\"+\n\x05Order\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xca\x01\n\x03\x41\x63t\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x14\n\x0cunix_seconds\x18\x02 \x01(\x01\x12\x0b\n\x03who\x18\x03 \x01(\t\x12\x1f\n\x04verb\x18\x04 \x01(\x0e\x32\x11.hushgrad.v1.Verb\x12\x0f\n\x07\x63hanged\x18\x05 \x01(\x08\x12\x13\n\x0bparticipant\x18\x06 \x01(\t\x12\x1a\n\rfinal_version\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x61t_once\x18\x08 \x01(\x08\x12\x0e\n\x06reason\x18\t \x01(\tB\x10\n\x0e_final_version\"\xa3\x01\n\x08Standing\x12#\n\tpaused_by\x18\x01 \x01(\x0b\x32\x10.hushgrad.v1.Act\x12\x15\n\rfinal_version\x18\x02 \x01(\x04\x12\"\n\x08\x65nded_by\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\x12\x11\n\thas_ended\x18\x04 \x01(\x08\x12\x0f\n\x07\x65victed\x18\x05 \x03(\t\x12\x13\n\x0bis_draining\x18\x06 \x01(\x08\"1\n\x0cPauseRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\"~\n\rPauseResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"2\n\rResumeRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\"\x7f\n\x0eResumeResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"F\n\x0c\x45victRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\x12\x13\n\x0bparticipant\x18\x02 \x01(\t\"~\n\rEvictResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"]\n\nEndRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\x12\x1a\n\rfinal_version\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_final_version\"|\n\x0b\x45ndResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"1\n\x0c\x44rainRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\"~\n\rDrainResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"?\n\x18GetAdministrationRequest\x12\x10\n\x08\x61\x66ter_id\x18\x01 \x01(\x04\x12\x11\n\tpage_size\x18\x02 \x01(\r\"\x9c\x01\n\x19GetAdministrationResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1e\n\x04\x61\x63ts\x18\x03 \x03(\x0b\x32\x10.hushgrad.v1.Act\x12\x0f\n\x07last_id\x18\x04 \x01(\x04*k\n\x04Verb\x12\x14\n\x10VERB_UNSPECIFIED\x10\x00\x12\x0e\n\nVERB_PAUSE\x10\x01\x12\x0f\n\x0bVERB_RESUME\x10\x02\x12\x0e\n\nVERB_EVICT\x10\x03\x12\x0c\n\x08VERB_END\x10\x04\x12\x0e\n\nVERB_DRAIN\x10\x05\x32\xb8\x03\n\x15\x41\x64ministrationService\x12>\n\x05Pause\x12\x19.hushgrad.v1.PauseRequest\x1a\x1a.hushgrad.v1.PauseResponse\x12\x41\n\x06Resume\x12\x1a.hushgrad.v1.ResumeRequest\x1a\x1b.hushgrad.v1.ResumeResponse\x12>\n\x05\x45vict\x12\x19.hushgrad.v1.EvictRequest\x1a\x1a.hushgrad.v1.EvictResponse\x12\x38\n\x03\x45nd\x12\x17.hushgrad.v1.EndRequest\x1a\x18.hushgrad.v1.EndResponse\x12>\n\x05\x44rain\x12\x19.hushgrad.v1.DrainRequest\x1a\x1a.hushgrad.v1.DrainResponse\x12\x62\n\x11GetAdministration\x12%.hushgrad.v1.GetAdministrationRequest\x1a&.hushgrad.v1.GetAdministrationResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17hushgrad/v1/admin.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\"+\n\x05Order\x12\x12\n\nrequest_id\x18\x01 \x01(\x0c\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xca\x01\n\x03\x41\x63t\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x14\n\x0cunix_seconds\x18\x02 \x01(\x01\x12\x0b\n\x03who\x18\x03 \x01(\t\x12\x1f\n\x04verb\x18\x04 \x01(\x0e\x32\x11.hushgrad.v1.Verb\x12\x0f\n\x07\x63hanged\x18\x05 \x01(\x08\x12\x13\n\x0bparticipant\x18\x06 \x01(\t\x12\x1a\n\rfinal_version\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x0f\n\x07\x61t_once\x18\x08 \x01(\x08\x12\x0e\n\x06reason\x18\t \x01(\tB\x10\n\x0e_final_version\"\xb9\x01\n\x08Standing\x12#\n\tpaused_by\x18\x01 \x01(\x0b\x32\x10.hushgrad.v1.Act\x12\x15\n\rfinal_version\x18\x02 \x01(\x04\x12\"\n\x08\x65nded_by\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\x12\x11\n\thas_ended\x18\x04 \x01(\x08\x12\x0f\n\x07\x65victed\x18\x05 \x03(\t\x12\x13\n\x0bis_draining\x18\x06 \x01(\x08\x12\x14\n\x0c\x63losed_seats\x18\x07 \x01(\x04\"1\n\x0cPauseRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\"~\n\rPauseResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"2\n\rResumeRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\"\x7f\n\x0eResumeResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"[\n\x0c\x45victRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\x12\x13\n\x0bparticipant\x18\x02 \x01(\t\x12\x13\n\x0bvacant_seat\x18\x03 \x01(\x08\"~\n\rEvictResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"]\n\nEndRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\x12\x1a\n\rfinal_version\x18\x02 \x01(\x04H\x00\x88\x01\x01\x42\x10\n\x0e_final_version\"|\n\x0b\x45ndResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"1\n\x0c\x44rainRequest\x12!\n\x05order\x18\x01 \x01(\x0b\x32\x12.hushgrad.v1.Order\"~\n\rDrainResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1d\n\x03\x61\x63t\x18\x03 \x01(\x0b\x32\x10.hushgrad.v1.Act\"?\n\x18GetAdministrationRequest\x12\x10\n\x08\x61\x66ter_id\x18\x01 \x01(\x04\x12\x11\n\tpage_size\x18\x02 \x01(\r\"\x9c\x01\n\x19GetAdministrationResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict\x12\'\n\x08standing\x18\x02 \x01(\x0b\x32\x15.hushgrad.v1.Standing\x12\x1e\n\x04\x61\x63ts\x18\x03 \x03(\x0b\x32\x10.hushgrad.v1.Act\x12\x0f\n\x07last_id\x18\x04 \x01(\x04*k\n\x04Verb\x12\x14\n\x10VERB_UNSPECIFIED\x10\x00\x12\x0e\n\nVERB_PAUSE\x10\x01\x12\x0f\n\x0bVERB_RESUME\x10\x02\x12\x0e\n\nVERB_EVICT\x10\x03\x12\x0c\n\x08VERB_END\x10\x04\x12\x0e\n\nVERB_DRAIN\x10\x05\x32\xb8\x03\n\x15\x41\x64ministrationService\x12>\n\x05Pause\x12\x19.hushgrad.v1.PauseRequest\x1a\x1a.hushgrad.v1.PauseResponse\x12\x41\n\x06Resume\x12\x1a.hushgrad.v1.ResumeRequest\x1a\x1b.hushgrad.v1.ResumeResponse\x12>\n\x05\x45vict\x12\x19.hushgrad.v1.EvictRequest\x1a\x1a.hushgrad.v1.EvictResponse\x12\x38\n\x03\x45nd\x12\x17.hushgrad.v1.EndRequest\x1a\x18.hushgrad.v1.EndResponse\x12>\n\x05\x44rain\x12\x19.hushgrad.v1.DrainRequest\x1a\x1a.hushgrad.v1.DrainResponse\x12\x62\n\x11GetAdministration\x12%.hushgrad.v1.GetAdministrationRequest\x1a&.hushgrad.v1.GetAdministrationResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hushgrad.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_VERB']._serialized_start=1666
-  _globals['_VERB']._serialized_end=1773
+  _globals['_VERB']._serialized_start=1709
+  _globals['_VERB']._serialized_end=1816
   _globals['_ORDER']._serialized_start=66
   _globals['_ORDER']._serialized_end=109
   _globals['_ACT']._serialized_start=112
   _globals['_ACT']._serialized_end=314
   _globals['_STANDING']._serialized_start=317
-  _globals['_STANDING']._serialized_end=480
-  _globals['_PAUSEREQUEST']._serialized_start=482
-  _globals['_PAUSEREQUEST']._serialized_end=531
-  _globals['_PAUSERESPONSE']._serialized_start=533
-  _globals['_PAUSERESPONSE']._serialized_end=659
-  _globals['_RESUMEREQUEST']._serialized_start=661
-  _globals['_RESUMEREQUEST']._serialized_end=711
-  _globals['_RESUMERESPONSE']._serialized_start=713
-  _globals['_RESUMERESPONSE']._serialized_end=840
-  _globals['_EVICTREQUEST']._serialized_start=842
-  _globals['_EVICTREQUEST']._serialized_end=912
-  _globals['_EVICTRESPONSE']._serialized_start=914
-  _globals['_EVICTRESPONSE']._serialized_end=1040
-  _globals['_ENDREQUEST']._serialized_start=1042
-  _globals['_ENDREQUEST']._serialized_end=1135
-  _globals['_ENDRESPONSE']._serialized_start=1137
-  _globals['_ENDRESPONSE']._serialized_end=1261
-  _globals['_DRAINREQUEST']._serialized_start=1263
-  _globals['_DRAINREQUEST']._serialized_end=1312
-  _globals['_DRAINRESPONSE']._serialized_start=1314
-  _globals['_DRAINRESPONSE']._serialized_end=1440
-  _globals['_GETADMINISTRATIONREQUEST']._serialized_start=1442
-  _globals['_GETADMINISTRATIONREQUEST']._serialized_end=1505
-  _globals['_GETADMINISTRATIONRESPONSE']._serialized_start=1508
-  _globals['_GETADMINISTRATIONRESPONSE']._serialized_end=1664
-  _globals['_ADMINISTRATIONSERVICE']._serialized_start=1776
-  _globals['_ADMINISTRATIONSERVICE']._serialized_end=2216
+  _globals['_STANDING']._serialized_end=502
+  _globals['_PAUSEREQUEST']._serialized_start=504
+  _globals['_PAUSEREQUEST']._serialized_end=553
+  _globals['_PAUSERESPONSE']._serialized_start=555
+  _globals['_PAUSERESPONSE']._serialized_end=681
+  _globals['_RESUMEREQUEST']._serialized_start=683
+  _globals['_RESUMEREQUEST']._serialized_end=733
+  _globals['_RESUMERESPONSE']._serialized_start=735
+  _globals['_RESUMERESPONSE']._serialized_end=862
+  _globals['_EVICTREQUEST']._serialized_start=864
+  _globals['_EVICTREQUEST']._serialized_end=955
+  _globals['_EVICTRESPONSE']._serialized_start=957
+  _globals['_EVICTRESPONSE']._serialized_end=1083
+  _globals['_ENDREQUEST']._serialized_start=1085
+  _globals['_ENDREQUEST']._serialized_end=1178
+  _globals['_ENDRESPONSE']._serialized_start=1180
+  _globals['_ENDRESPONSE']._serialized_end=1304
+  _globals['_DRAINREQUEST']._serialized_start=1306
+  _globals['_DRAINREQUEST']._serialized_end=1355
+  _globals['_DRAINRESPONSE']._serialized_start=1357
+  _globals['_DRAINRESPONSE']._serialized_end=1483
+  _globals['_GETADMINISTRATIONREQUEST']._serialized_start=1485
+  _globals['_GETADMINISTRATIONREQUEST']._serialized_end=1548
+  _globals['_GETADMINISTRATIONRESPONSE']._serialized_start=1551
+  _globals['_GETADMINISTRATIONRESPONSE']._serialized_end=1707
+  _globals['_ADMINISTRATIONSERVICE']._serialized_start=1819
+  _globals['_ADMINISTRATIONSERVICE']._serialized_end=2259
 # @@protoc_insertion_point(module_scope)

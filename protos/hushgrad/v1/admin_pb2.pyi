@@ -54,20 +54,22 @@ class Act(_message.Message):
     def __init__(self, id: _Optional[int] = ..., unix_seconds: _Optional[float] = ..., who: _Optional[str] = ..., verb: _Optional[_Union[Verb, str]] = ..., changed: _Optional[bool] = ..., participant: _Optional[str] = ..., final_version: _Optional[int] = ..., at_once: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("paused_by", "final_version", "ended_by", "has_ended", "evicted", "is_draining")
+    __slots__ = ("paused_by", "final_version", "ended_by", "has_ended", "evicted", "is_draining", "closed_seats")
     PAUSED_BY_FIELD_NUMBER: _ClassVar[int]
     FINAL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ENDED_BY_FIELD_NUMBER: _ClassVar[int]
     HAS_ENDED_FIELD_NUMBER: _ClassVar[int]
     EVICTED_FIELD_NUMBER: _ClassVar[int]
     IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_SEATS_FIELD_NUMBER: _ClassVar[int]
     paused_by: Act
     final_version: int
     ended_by: Act
     has_ended: bool
     evicted: _containers.RepeatedScalarFieldContainer[str]
     is_draining: bool
-    def __init__(self, paused_by: _Optional[_Union[Act, _Mapping]] = ..., final_version: _Optional[int] = ..., ended_by: _Optional[_Union[Act, _Mapping]] = ..., has_ended: _Optional[bool] = ..., evicted: _Optional[_Iterable[str]] = ..., is_draining: _Optional[bool] = ...) -> None: ...
+    closed_seats: int
+    def __init__(self, paused_by: _Optional[_Union[Act, _Mapping]] = ..., final_version: _Optional[int] = ..., ended_by: _Optional[_Union[Act, _Mapping]] = ..., has_ended: _Optional[bool] = ..., evicted: _Optional[_Iterable[str]] = ..., is_draining: _Optional[bool] = ..., closed_seats: _Optional[int] = ...) -> None: ...
 
 class PauseRequest(_message.Message):
     __slots__ = ("order",)
@@ -102,12 +104,14 @@ class ResumeResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[_common_pb2.Verdict, _Mapping]] = ..., standing: _Optional[_Union[Standing, _Mapping]] = ..., act: _Optional[_Union[Act, _Mapping]] = ...) -> None: ...
 
 class EvictRequest(_message.Message):
-    __slots__ = ("order", "participant")
+    __slots__ = ("order", "participant", "vacant_seat")
     ORDER_FIELD_NUMBER: _ClassVar[int]
     PARTICIPANT_FIELD_NUMBER: _ClassVar[int]
+    VACANT_SEAT_FIELD_NUMBER: _ClassVar[int]
     order: Order
     participant: str
-    def __init__(self, order: _Optional[_Union[Order, _Mapping]] = ..., participant: _Optional[str] = ...) -> None: ...
+    vacant_seat: bool
+    def __init__(self, order: _Optional[_Union[Order, _Mapping]] = ..., participant: _Optional[str] = ..., vacant_seat: _Optional[bool] = ...) -> None: ...
 
 class EvictResponse(_message.Message):
     __slots__ = ("verdict", "standing", "act")

@@ -48,6 +48,7 @@ class Administration:
         self._by_request: dict[bytes, Act] = {}
         self._numbers: dict[bytes, int] = {}
         self._evicted: dict[str, Act] = {}
+        self._closed_seats = 0
         self._paused_by: Act | None = None
         self._ended_by: Act | None = None
         for act in acts:
@@ -74,6 +75,11 @@ class Administration:
         return self._evicted
 
     @property
+    def closed_seats(self) -> int:
+        """So many seats that nobody had taken were closed."""
+        return self._closed_seats
+
+    @property
     def ends_at_once(self) -> bool:
         """Whether nobody is waited for any more but those whose updates were accepted."""
         return self._ended_by is not None and self._ended_by.at_once
@@ -98,6 +104,8 @@ class Administration:
                 self._paused_by = act
             case Verb.RESUME:
                 self._paused_by = None
+            case Verb.EVICT if not act.participant:
+                self._closed_seats += 1
             case Verb.EVICT:
                 self._evicted[act.participant] = act
             case Verb.END:

@@ -64,7 +64,8 @@ class AdministrationService(admin_pb2_grpc.AdministrationServiceServicer):
         order = await self._order(request.order, context)
         name = request.participant
         try:
-            names.check_name(name, what="participant")
+            if name or not request.vacant_seat:
+                names.check_name(name, what="participant")
         except ContractError as error:
             await border.refuse(context, str(error))
         ruling = await self._given(lambda orders, now: orders.evict(order, name, now), context)
@@ -140,6 +141,7 @@ class AdministrationService(admin_pb2_grpc.AdministrationServiceServicer):
             has_ended=federation.has_ended,
             evicted=sorted(administration.evicted),
             is_draining=federation.orders.is_draining,
+            closed_seats=administration.closed_seats,
         )
 
     def _act(self, act: Act | None) -> admin_pb2.Act | None:

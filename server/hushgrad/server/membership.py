@@ -203,6 +203,7 @@ class Membership:
                 return Refusal(
                     Answer.UNKNOWN_PARTICIPANT, f"the terms name {', '.join(names)}, found {caller.participant}"
                 )
+            room -= self.administration.closed_seats
             if len(self.participants) >= room:
                 return Refusal(
                     Answer.UNKNOWN_PARTICIPANT,
@@ -295,6 +296,12 @@ class Membership:
     def lacks_content(self) -> bool:
         """Whether an update that was accepted before a crash has neither come again nor been given up."""
         return any(self._open_ones(participant) for participant in self.participants.values())
+
+    @property
+    def has_vacant_seats(self) -> bool:
+        """Whether somebody whom the terms do not name could still join."""
+        room = self._terms.largest_number_of_participants - self.administration.closed_seats
+        return not self._terms.participants and len(self.participants) < room
 
     @property
     def has_room_without(self) -> bool:
@@ -395,7 +402,7 @@ class Membership:
         missing = [
             f"round {round_} of {name}"
             for name in sorted(self._blockers)
-            for round_ in sorted({*self.participants[name].open_rounds(version), *self._expected(name, version)})
+            for round_ in sorted({*self.participants[name].open_rounds(version), *self._expected(name)})
         ]
         if missing:
             return f"version {version} waits for {_listed(missing)}"
@@ -418,8 +425,13 @@ class Membership:
             f"suspended: {_listed(absent)}"
         )
 
-    def _expected(self, name: str, version: int) -> list[int]:
-        return [round_ for round_ in self.participants[name].expected if round_ < version]
+    def _expected(self, name: str) -> list[int]:
+        return [round_ for round_ in self.participants[name].expected if round_ < self._horizon]
+
+    @property
+    def _horizon(self) -> int:
+        """Rounds below it are waited for. A last version that is made at once takes all that can be taken."""
+        return self.newest + self._terms.window if self.administration.ends_at_once else self.next_version
 
     def _deadline(self, participant: Participant) -> float:
         wait = self._terms.straggler_timeout_seconds * 2.0 ** min(participant.suspensions, _MAX_DOUBLINGS)
@@ -434,7 +446,7 @@ class Membership:
     def _suspend(self, participant: Participant) -> list[Receipt]:
         version = self.next_version
         skipped = []
-        participant.expected = {round_ for round_ in participant.expected if round_ >= version}
+        participant.expected = {round_ for round_ in participant.expected if round_ >= self._horizon}
         if not participant.owes_below(version):
             # Nothing that it owes is late: only what it holds of rounds that a restored server does not know of.
             self._look_at(participant)
@@ -466,7 +478,7 @@ class Membership:
     # What the next version waits for, kept up to date by these three
 
     def _look_at(self, participant: Participant) -> None:
-        if participant.owes_below(self.next_version):
+        if participant.owes_below(self._horizon):
             self._blockers.add(participant.name)
         else:
             self._blockers.discard(participant.name)
@@ -488,7 +500,8 @@ class Membership:
 
     @property
     def _room(self) -> int:
-        return self._terms.largest_number_of_participants - len(self.administration.evicted)
+        administration = self.administration
+        return self._terms.largest_number_of_participants - len(administration.evicted) - administration.closed_seats
 
     def _is_majority_of_all(self) -> bool:
         return 2 * self._count() > self._room

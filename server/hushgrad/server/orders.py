@@ -42,11 +42,16 @@ class Orders:
         """Whether this process fixes no content of any version any more."""
         return self._may_stop or (self._drains_with is not None and self._membership.frozen >= self._drains_with)
 
+    @property
+    def has_drained(self) -> bool:
+        """Whether the version that a drain waits for is published."""
+        return self._drains_with is not None and self._membership.newest >= self._drains_with
+
     def may_stop(self) -> bool:
         """Says whether a drain is done; once it is, it stays so."""
         membership = self._membership
         if self._drains_with is not None and membership.frozen == membership.newest:
-            self._may_stop |= membership.newest >= self._drains_with or not membership.expects_a_version
+            self._may_stop |= self.has_drained or not membership.expects_a_version
         return self._may_stop
 
     # Orders
@@ -68,17 +73,22 @@ class Orders:
         return ruling
 
     def evict(self, order: Order, name: str, now: float) -> Ruling:
-        """Lets nobody wait for a participant any more."""
+        """Lets nobody wait for a participant any more; with an empty name: for one that has never joined."""
         if ruling := self._judged(order, Verb.EVICT, participant=name):
             return ruling
         participants = self._membership.participants
-        if name not in participants and name not in self._terms.participants:
+        if not name and not self._membership.has_vacant_seats:
+            return Ruling(
+                Answer.INVALID,
+                "no seat is vacant: name somebody"
+                + (f", the terms have {', '.join(self._terms.participants)}" if self._terms.participants else ""),
+            )
+        if name and name not in participants and name not in self._terms.participants:
             return Ruling(Answer.UNKNOWN_PARTICIPANT, self._nobody_like(name))
         is_new = name not in self._administration.evicted
         if is_new and not self._membership.has_room_without:
             return Ruling(
-                Answer.INVALID,
-                f"{name} is the last one who could take part, nobody would be left; order the end instead",
+                Answer.INVALID, "that would leave nobody who could take part; order the end of the federation instead"
             )
         act = _act(order, Verb.EVICT, changed=is_new, participant=name)
         if not is_new:
@@ -164,8 +174,8 @@ class Orders:
             return f"the terms name {', '.join(self._terms.participants)}, found {name}"
         joined = ", ".join(sorted(self._membership.participants)) or "nobody"
         return (
-            f"the terms name nobody, so only who has joined can be evicted ({joined} so far), found {name}; in terms "
-            "with a start_timeout the federation begins without those who do not come"
+            f"only who has joined can be evicted by name where the terms name nobody ({joined} so far), found {name}; "
+            "close a vacant seat for somebody who never came"
         )
 
 

@@ -138,6 +138,8 @@ class Process:
         self.is_up = True
         self.began, self.worked_until = self.world.now, math.inf
         self.has_halted = False
+        self.knows_that_it_is_evicted = False
+        self.told_exit: int | None = None
         self.is_stopping = False
         self.finished = ""
         self.session = 0
@@ -333,6 +335,9 @@ class Process:
         action = self._call[1]
         self._call = None
         verdict, participation, session, sequence, head, first, included_in = answer
+        self.knows_that_it_is_evicted |= participation.evicted
+        if participation.state == "active":  # the latest word counts: a restored server knows fewer orders
+            self.told_exit = participation.exit_round
         if verdict.answer == "BUSY":
             self.feed(events.ServerSeen(verdict.server))
             self.feed(events.CallFailed(self._backoff.next(verdict.retry_after_seconds)))

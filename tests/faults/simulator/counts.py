@@ -16,6 +16,11 @@ HARD_CASES = (
     "duplicate concurrent with its original",
     "crash with updates between receipt and checkpoint",
     "a copied or rolled back ledger halts",
+    "order: pause",
+    "order: evicted before version 1",
+    "order: evicted",
+    "order: end",
+    "order: a drain is done",
     *(f"crash of the server: {point}" for point in plan.SERVER_POINTS),
     *(f"crash of the client: {point}" for point in plan.CLIENT_POINTS),
 )

@@ -7,19 +7,24 @@ ACCEPTED is in the final version, or one of these is so, and its sealed bytes ar
   * the server was restored from a backup that is older than the retention watermark (only where no backups are kept):
     then it may be LOST, bytes or not;
   * the server was restored, and its client came back only after the round had left the window;
-  * its ledger was copied or rolled back.
+  * the server was restored, and an operator ended the federation before the window had reached the round again;
+  * its ledger was copied or rolled back;
+  * the server lost its content in a crash, and an operator evicted its participant before the bytes had come again
+    (bytes or not: nobody waits for the evicted, and the window may pass).
 """
 
 import math
 import struct
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from hushgrad.client import events
 from hushgrad.client.messages import Verdict
 from hushgrad.client.outbox import Forgotten, Mark
+from hushgrad.server.administration import Ruling
 from hushgrad.server.aggregation import Published
 from hushgrad.server.federation import Frozen, Outcome
-from hushgrad.server.records import Answer, Disposition, Receipt, State
+from hushgrad.server.records import Act, Answer, Disposition, Receipt, State, Verb
 from hushgrad.wire.terms import Terms
 
 from tests.faults.simulator.world import World
@@ -40,6 +45,7 @@ class Oracle:
 
     Attributes:
         frozen_version: the newest version whose content is fixed.
+        final_version: the last version there will be, by the terms and the orders that were taken.
         excused: accepted updates that are not in the final version, and by which part of the rule.
     """
 
@@ -61,6 +67,11 @@ class Oracle:
         self._left_behind: set[Key] = set()
         self._at_arrival = (0, 0)
         self.frozen_version = 0
+        self.final_version = terms.final_version
+        self._evicted: set[str] = set()
+        self._closed_seats = 0
+        self._evicted_ever: set[str] = set()
+        self._is_paused = self._ends_at_once = False
         self.was_restored = False
         self._final_at = 0.0
         self.copied: set[str] = set()
@@ -81,6 +92,7 @@ class Oracle:
         """A process began with what the disk holds."""
         version = server.store.last.version
         self._require(version in self._sets, f"the disk holds version {version}, which was never frozen")
+        self._obey(server.store.acts)
         self._counted = dict(self._sets[version])
         self._pending = {}
         self.frozen_version = version
@@ -107,6 +119,58 @@ class Oracle:
         self._sets = {older: keys for older, keys in self._sets.items() if older <= version}
         self._totals = {older: total for older, total in self._totals.items() if older <= version}
 
+    # Orders
+
+    def _obey(self, acts: Iterable[Act]) -> None:
+        self.final_version, self._evicted, self._closed_seats = self._terms.final_version, set(), 0
+        self._is_paused = self._ends_at_once = False
+        for act in acts:
+            self._obey_one(act)
+
+    def _obey_one(self, act: Act) -> None:
+        if not act.changed:
+            return
+        if act.verb is Verb.EVICT and not act.participant:
+            self._closed_seats += 1
+        elif act.verb is Verb.EVICT:
+            self._evicted.add(act.participant)
+            self._evicted_ever.add(act.participant)
+        elif act.verb is Verb.END and act.final_version is not None:
+            self.final_version, self._ends_at_once = act.final_version, act.at_once
+            self._is_paused = self._is_paused and not act.at_once
+        elif act.verb in (Verb.PAUSE, Verb.RESUME):
+            self._is_paused = act.verb is Verb.PAUSE
+
+    def ordered(self, server: "Server", ruling: Ruling) -> None:
+        """An operator gave an order."""
+        act = ruling.act
+        if act is None or not ruling.records:
+            return
+        before = self.final_version
+        what = "evicted before version 1" if not self.frozen_version else "evicted"
+        self._counts[f"order: {what if act.verb is Verb.EVICT else act.verb.value}"] += act.changed
+        self._obey_one(act)
+        if act.verb is not Verb.END or not act.changed:
+            return
+        version = self.final_version
+        self._require(version <= before, f"the final version is raised from {before} to {version}")
+        self._require(
+            version >= self.frozen_version, f"version {version} is the last and {self.frozen_version} is fixed"
+        )
+        self._require(
+            version > self.frozen_version or not self._pending,
+            f"version {version} is the last one, and accepted updates are not in it: {sorted(self._pending)}",
+        )
+        newest = server.federation.newest_version
+        if version == newest:
+            self._final_at = self._world.now
+
+    def drained(self, server: "Server") -> None:
+        """The server stops because an operator has drained it."""
+        self._counts["order: a drain is done"] += 1
+        if server.federation.orders.has_drained:
+            self._require(not self._pending, f"a drained server loses the content of {sorted(self._pending)}")
+
     # Updates at the server
 
     def arriving(self, server: "Server", name: str, round_: int, digest: bytes) -> None:
@@ -120,7 +184,7 @@ class Oracle:
         """An update was judged."""
         key, answer = (name, round_), outcome.answer
         newest, frozen = self._at_arrival
-        final, window = self._terms.final_version, self._terms.window
+        final, window = self.final_version, self._terms.window
         where = f"round {round_} of {name} at version {newest}"
         if answer is Answer.ACCEPTED:
             self._require(key not in self._counted, f"{where} is counted a second time")
@@ -150,7 +214,9 @@ class Oracle:
         elif answer is Answer.RUN_ENDED:
             self._require(newest >= final, f"{where} is told of the end before it")
         elif answer is Answer.BUSY:
-            self._require(frozen >= final, f"{where} is told to wait for nothing")
+            self._require(
+                frozen >= final or "drains" in outcome.detail, f"{where} is told to wait for nothing: {outcome.detail}"
+            )
         else:
             raise ViolationError(f"{where} is answered {answer.name}: {outcome.detail}")
 
@@ -187,6 +253,8 @@ class Oracle:
     def frozen(self, server: "Server", frozen: Frozen) -> None:
         """The content of a version was fixed."""
         version = frozen.aggregate.version
+        self._require(not self._is_paused, f"version {version} is frozen while an operator has paused the federation")
+        self._require(version <= self.final_version, f"version {version} is frozen after the last one")
         self._require(version > self.frozen_version, f"version {version} is frozen after {self.frozen_version}")
         self._require(
             set(frozen.folded) == set(self._pending),
@@ -209,7 +277,7 @@ class Oracle:
         """Enough take part, and every owed round below the version has a disposition."""
         started = suspended = 0
         for participant in server.federation.participants:
-            if not participant.intervals:
+            if not participant.intervals or participant.name in self._evicted:
                 continue
             if participant.state is State.SUSPENDED:
                 suspended += 1
@@ -228,7 +296,9 @@ class Oracle:
                         receipt is not None and receipt.disposition not in (None, Disposition.INCLUDED),
                         f"version {version} is frozen and round {round_} of {participant.name} is owed and missing",
                     )
-        room = self._terms.largest_number_of_participants
+        if self._ends_at_once:
+            return
+        room = self._terms.largest_number_of_participants - len(self._evicted) - self._closed_seats
         if self.frozen_version == 0:
             late = self._terms.start_timeout_seconds
             base = room if late == 0 or self._world.now < server.first_start + late else started + suspended
@@ -241,7 +311,7 @@ class Oracle:
     def published(self, server: "Server", published: Published) -> None:
         """A version was announced."""
         version = published.version
-        if version == self._terms.final_version:
+        if version == self.final_version:
             self._final_at = self._world.now
         self._require(
             version == self.frozen_version, f"version {version} is published, {self.frozen_version} was frozen"
@@ -281,6 +351,7 @@ class Oracle:
     def suspended(self, server: "Server", before: dict[str, tuple[bool, bool, int]], records: tuple[Any, ...]) -> None:
         """The server looked for stragglers."""
         receipts = [record for record in records if isinstance(record, Receipt)]
+        self._require(not (records and self._is_paused), "somebody is suspended while an operator has paused")
         for receipt in receipts:
             key = (receipt.participant, receipt.round)
             self._require(key not in self._counted, "a counted round is skipped")
@@ -323,6 +394,9 @@ class Oracle:
             f"{where} without the ledger row that the server saw",
         )
         self._require(not process.has_halted, f"{where} after it halted")
+        self._require(not process.knows_that_it_is_evicted, f"{where} after it was told that it is evicted")
+        exit_ = process.told_exit
+        self._require(exit_ is None or round_ < exit_, f"{where} after it was told that rounds end before {exit_}")
 
     def sealed(self, process: "Process", round_: int) -> None:
         """A round was sealed."""
@@ -374,6 +448,9 @@ class Oracle:
             process.has_halted = False
             self._world.after(1.0, process.participant.run)
             return
+        if process.name in self._evicted and "evicted" in reason:
+            self._counts["an evicted client stops"] += 1
+            return
         self._counts["a copied or rolled back ledger halts"] += 1
         self._require(process.name in self.copied, f"{process.name} halts without a cause: {reason}")
 
@@ -381,7 +458,7 @@ class Oracle:
 
     def ended(self, server: "Server", participants: list["Participant"]) -> None:
         """The final version is published and everybody has gone."""
-        final = self._sets[self._terms.final_version]
+        final = self._sets[self.final_version]
         for participant in participants:
             for process in participant.processes:
                 if participant.name not in self.copied:
@@ -407,10 +484,14 @@ class Oracle:
             return "restored, and came back after the window"
         if self.was_restored and not self._world.plan.keeps_backups:
             return "restored"
+        if self.was_restored and self._ends_at_once:
+            return "restored, and ended at once"
         where = f"round {round_} of {name} was accepted, is not in the final version"
         self._require(
             (name, round_) in self._crashed_while_on_the_way or self.was_restored, f"{where}, and nothing had happened"
         )
+        if name in self._evicted_ever:
+            return "evicted before it sent again what a crash had lost"
         self._require(participant.ledger.holds(round_), f"{where}, and its bytes are gone ({disposition})")
         self._require(
             (name, round_) in self._skipped_open or participant.is_out_of_reach(server.booted_at, self._final_at),

@@ -3,6 +3,7 @@
 A fault brings its own chance, so that one can be taken away without changing what the others do by themselves.
 """
 
+import dataclasses
 import functools
 import random
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ class Plan:
         release_interval_seconds: of the clients.
         pieces: messages that an update is uploaded in; 1: one call.
         faults: in order of time.
+        orders: what operators order, in order of time; in one seed of six.
     """
 
     seed: int
@@ -98,6 +100,7 @@ class Plan:
     release_interval_seconds: float
     pieces: int
     faults: tuple[Fault, ...]
+    orders: tuple[Fault, ...] = ()
 
 
 @functools.cache
@@ -152,7 +155,7 @@ def make(seed: int) -> Plan:
         starts[names[-1]] = chance.uniform(3.0, 8.0)
     keeps_backups = chance.random() < 0.6
     length = max(paces.values()) * terms.final_version
-    return Plan(
+    plan = Plan(
         seed,
         terms,
         digest,
@@ -163,6 +166,37 @@ def make(seed: int) -> Plan:
         chance.choice((1, 1, 1, 1, 3)),
         _faults(chance, names, length, keeps_backups),
     )
+    # Beside everything else, so that a seed that was found means what it always meant.
+    return _ordered(plan, random.Random(f"orders of {seed}"), length) if seed % 6 == 2 else plan
+
+
+def _ordered(plan: Plan, chance: random.Random, length: float) -> Plan:
+    """Adds an operator, and in some schedules a participant that never comes."""
+    orders: list[Fault] = []
+    starts = dict(plan.starts)
+    # A copied ledger halts and stays in the base of the majority, so that nobody else may be taken out of it but that.
+    copied = [fault.who for fault in plan.faults if fault.kind in ("clone", "rollback")]
+    gone = [fault.who for fault in plan.faults if fault.kind == "leave" and not fault.seconds]
+    others = [name for name in plan.paces if name not in gone]
+    kind = chance.choice(("nobody", "absent", "evict"))
+    if kind == "absent" and not copied and len(others) > 1:
+        who = chance.choice(others)
+        starts[who] = float("inf")
+        # The terms name nobody: who never came has no name, only a seat.
+        orders.append(Fault("evict", chance.uniform(0.5, 6.0), ""))
+    elif kind == "evict" and (copied or len(others) > 1):
+        orders.append(Fault("evict", chance.uniform(0.5, length), chance.choice(copied or others)))
+    for _ in range(chance.randint(0, 2)):
+        orders.append(Fault("pause", chance.uniform(0.2, length), "operator", chance.uniform(0.3, 8.0)))
+    if chance.random() < 0.4:
+        orders.append(Fault("ordered drain", chance.uniform(1.0, length), "operator", chance.uniform(0.1, 1.0)))
+    match chance.randrange(4):
+        case 0 | 1:
+            orders.append(Fault("end", chance.choice((0.3, 1.0)) * length * chance.random(), "operator"))
+        case 2:
+            last = plan.terms.final_version - chance.randint(1, 15)
+            orders.append(Fault("end", length * chance.random() / 2, "operator", value=float(last)))
+    return dataclasses.replace(plan, starts=starts, orders=tuple(sorted(orders, key=lambda order: order.at)))
 
 
 def _faults(chance: random.Random, names: tuple[str, ...], length: float, keeps_backups: bool) -> tuple[Fault, ...]:

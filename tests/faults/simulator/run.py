@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 from tests.faults.simulator import plan as plan_module
 from tests.faults.simulator.client import Participant
+from tests.faults.simulator.operator import Operator
 from tests.faults.simulator.oracle import Oracle, ViolationError
 from tests.faults.simulator.plan import Fault, Plan
 from tests.faults.simulator.server import Server
 from tests.faults.simulator.stores import LedgerBrokenError
-from tests.faults.simulator.world import World
+from tests.faults.simulator.world import FAR, World
 
 PATIENCE_SECONDS = 300.0
 """After the last fault the final version is published within this time: 33 rounds of the slowest participant under the
@@ -58,13 +59,18 @@ def _play(world: World, oracle: Oracle, server: Server) -> None:
     plan = world.plan
     participants = {name: Participant(world, oracle, server, name) for name in plan.paces}
     oracle.participants = participants
+    operator = Operator(world, server)
+    server.on_restore = operator.restored
     for name, start in plan.starts.items():
-        world.after(start, participants[name].run)
+        if start < FAR:
+            world.after(start, participants[name].run)
     for fault in plan.faults:
         world.until(fault.at)
         world.after(fault.at, _strike, fault, world, oracle, server, participants)
-    final = plan.terms.final_version
-    while server.store.durable_version < final:
+    for fault in plan.orders:
+        world.until(fault.at)
+        world.after(fault.at, operator.strike, fault)
+    while server.store.durable_version < server.store.durable_final_version:
         alive = world.step()
         if world.steps > MOST_STEPS:
             raise ViolationError(f"it runs in circles at {world.now:.3f} s")

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from hushgrad.client.messages import Participation, ServerState, Verdict
+from hushgrad.server.administration import Ruling
 from hushgrad.server.federation import Federation, Frozen, Outcome
+from hushgrad.server.orders import Orders
 from hushgrad.server.records import Answer, Caller, Receipt, State
 
 from tests.faults.simulator.oracle import Oracle
@@ -46,6 +48,8 @@ class Server:
         self.is_up = False
         self.generation = 0
         self.backups = [self.store.image()]
+        self.on_restore: Callable[[], None] = _nothing
+        self._seconds_after_drain = 0.0
         self.first_start = world.now
         self.boot()
 
@@ -73,6 +77,8 @@ class Server:
         # On the real server's disk, and emptied when it starts, because its tail may be torn.
         self._spool: dict[tuple[str, bytes], int] = {}
         self._is_storing = False
+        self._is_stopping = False
+        self._final_version = store.durable_final_version
         self._timer_at = FAR
         self._watchers: dict[Any, list[float]] = {}
         self._see_state()
@@ -133,7 +139,7 @@ class Server:
 
     def restore(self, seconds: float) -> None:
         """Loses the disk and begins again from a backup, in a new epoch."""
-        if not self.is_up or self.federation.has_ended or self.oracle.frozen_version >= self.terms.final_version:
+        if not self.is_up or self.federation.has_ended or self.oracle.frozen_version >= self.oracle.final_version:
             return
         backups = [image for image in self.backups if self.terms.start_timeout_seconds or _has_version(image)]
         if not backups:
@@ -147,8 +153,46 @@ class Server:
         self.store.sync()
         self.backups = [image]
         self.oracle.restored(self, version)
+        self.on_restore()
         self.world.counts["restore of a backup"] += 1
         self.world.say(f"server is restored to version {version}, epoch {epoch}")
+
+    # Orders
+
+    def restarts_after_drain(self, seconds: float) -> None:
+        """Somebody is about to order a drain, and starts the server again so many seconds after it."""
+        self._seconds_after_drain = seconds
+
+    def order(self, give: Callable[[Orders, float], Ruling], answers: list[Answer]) -> None:
+        """Takes an order; its answer is put into a list once it is durable, or never."""
+        if not self.is_up:
+            return
+        ruling = give(self.federation.orders, self.world.now)
+        act = ruling.act
+        self.world.say(f"operator: {'' if act is None else act.verb.value}: {ruling.answer.name} {ruling.detail}")
+        self.oracle.ordered(self, ruling)
+        written = (("write", ruling.records),) if ruling.records else ()
+        self._enqueue(written, None, self._ordered, ruling, answers)
+        if ruling.records:
+            self._advance()
+            self._set_timer()
+
+    def _ordered(self, ruling: Ruling, answers: list[Answer]) -> None:
+        answers.append(ruling.answer)
+        self._final_version = self.store.durable_final_version
+        for process in self._watchers:
+            self._tell(process)
+        self._look_at_drain()
+
+    def _look_at_drain(self) -> None:
+        if self.federation.orders.may_stop() and not self._is_stopping:
+            self._is_stopping = True
+            self.world.after(0.01, self._stop_after_drain, self.generation)
+
+    def _stop_after_drain(self, generation: int) -> None:
+        if self.is_up and generation == self.generation:
+            self.oracle.drained(self)
+            self.drain(self._seconds_after_drain)
 
     # Calls
 
@@ -226,7 +270,13 @@ class Server:
         participation = (
             Participation("unspecified")
             if view is None
-            else Participation(_STATES[view.state], view.entry_round, view.exit_round, view.wanted_rounds)  # type: ignore[arg-type]
+            else Participation(
+                _STATES[view.state],  # type: ignore[arg-type]
+                view.entry_round,
+                view.exit_round,
+                view.wanted_rounds,
+                view.evicted,
+            )
         )
         state = self.state
         if outcome.watermark is not None:
@@ -296,6 +346,7 @@ class Server:
         self.world.point(self, "server", "version published")
         self._advance()
         self._set_timer()
+        self._look_at_drain()
 
     def _set_timer(self) -> None:
         deadline = self.federation.next_deadline()
@@ -317,6 +368,7 @@ class Server:
                 self.world.say(f"server suspends {', '.join(sorted(names))}")
         self._advance()
         self._set_timer()
+        self._look_at_drain()
 
     def _see_state(self) -> None:
         federation = self.federation
@@ -338,7 +390,7 @@ class Server:
         if self.state.newest_version > watcher[0]:
             watcher[0] = self.state.newest_version
             self._push(process, watcher, process.version_arrived, process.stream, self.state, self.store.last)
-        if self.federation.has_ended:
+        if self.state.newest_version >= self._final_version:
             self._push(process, watcher, process.run_ended, process.stream, self.state)
 
     def _push(self, process: Any, watcher: list[float], deliver: Callable[..., None], *args: Any) -> None:

@@ -16,6 +16,7 @@ from hushgrad.client.outbox import Entry, Mark
 from hushgrad.server.aggregation import Published
 from hushgrad.server.backup import SESSION_BITS
 from hushgrad.server.records import (
+    Act,
     Disposition,
     History,
     ParticipantRecord,
@@ -86,6 +87,8 @@ class ServerStore(Journal):
         epoch: how often it was restored from a backup, plus 1.
         backup_version: the newest version that a backup holds.
         durable_version: the newest version whose checkpoint is synced.
+        durable_final_version: the last version there will be, by the terms and the orders that are synced.
+        acts: the orders of operators.
     """
 
     def __init__(self, terms: Terms, transactions: Iterable[tuple[Operation, ...]] = ()) -> None:
@@ -102,6 +105,7 @@ class ServerStore(Journal):
         self._included: dict[tuple[str, int], int] = {}
         self._by_row: dict[tuple[str, int], int] = {}
         self._participants: dict[str, ParticipantRecord] = {}
+        self.acts: list[Act] = []
         self.last = Published(0, bytes(4 * terms.parameters), b"", array, None, 0, None)
         self.epoch = 1
         self.backup_version = 0
@@ -116,6 +120,8 @@ class ServerStore(Journal):
                     self._included.pop(key, None)
                     if record.sequence is not None:
                         self._by_row[record.participant, record.sequence] = record.round
+                elif isinstance(record, Act):
+                    self.acts.append(record)
                 else:
                     self._participants[record.name] = record
         elif kind == "checkpoint":
@@ -181,6 +187,7 @@ class ServerStore(Journal):
         super().rebuild()
         self._durable: dict[tuple[str, int], bytes | None] = {}
         self.durable_version = 0
+        self.durable_final_version = self._terms.final_version
         for transaction in self.transactions[: self.synced]:
             self._note_durable(transaction)
 
@@ -190,6 +197,9 @@ class ServerStore(Journal):
                 self._durable.update(
                     ((one.participant, one.round), one.digest) for one in first if isinstance(one, Receipt)
                 )
+                for one in first:
+                    if isinstance(one, Act) and one.final_version is not None:
+                        self.durable_final_version = one.final_version
             elif kind == "checkpoint":
                 self.durable_version = first.version
 
@@ -222,6 +232,7 @@ class ServerStore(Journal):
             participants=tuple(self._participants[name] for name in sorted(self._participants)),
             receipts=tuple(receipts),
             histories={name: self._history(name, first) for name in {key[0] for key in self._receipts}},
+            acts=tuple(self.acts),
         )
 
     def _history(self, name: str, first: int) -> History:
