@@ -105,6 +105,14 @@ def test_a_pause_is_a_phase_and_its_reason_is_the_sentence():
     assert picture.deadline_seconds is None
 
 
+def test_who_was_evicted_is_shown_as_such():
+    owner = Owner(TERMS)
+    senders = senders_of(TERMS)
+    owner.begin(senders)
+    owner.federation.participants[0].is_evicted = True
+    assert [participant.is_evicted for participant in picture_of(owner).participants] == [True, False, False]
+
+
 def test_totals_and_refusals_are_the_counters():
     owner = Owner(TERMS)
     counters = Counters()

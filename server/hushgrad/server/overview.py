@@ -50,6 +50,7 @@ class ParticipantPicture:
 
     Attributes:
         state: "observing", "active", "suspended" or "left".
+        is_evicted: left by an operator's order, for good.
         holds_up: whether the next version waits for an update of it.
         round: the newest round with an update; None before the first.
         staleness: how many versions the newest version is behind that round, at least 0. The model that the round began
@@ -64,6 +65,7 @@ class ParticipantPicture:
 
     name: str
     state: str
+    is_evicted: bool
     holds_up: bool
     round: int | None
     staleness: int
@@ -214,6 +216,7 @@ def _participant(
     return ParticipantPicture(
         name=one.name,
         state=one.state.name.lower(),
+        is_evicted=one.is_evicted,
         holds_up=holds_up,
         round=one.rounds_received - 1 if one.rounds_received else None,
         staleness=max(0, one.rounds_received - 1 - newest),

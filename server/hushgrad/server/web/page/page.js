@@ -3,6 +3,7 @@
 
 const SILENCE_MS = 5000;        // the server speaks once a second
 const RETRY_MS = 2000;
+const REST_MS = 60000;
 const ANNOUNCE_MS = 8000;       // a screen reader is not told every version
 const HELD_UP_SECONDS = 3;
 const TABLE_ROWS = 24;
@@ -25,7 +26,7 @@ const REASONS = {
 };
 
 const $ = (id) => document.getElementById(id);
-const curves = { versions: [], scores: {} };
+let curves = { versions: [], scores: {} };
 let latest = null;
 let sort = { key: "name", descending: false };
 
@@ -262,8 +263,9 @@ function drawParticipant(one, row, nextVersion) {
   say(name, one.name);
   mark(name, "title", one.name);
   const [badge, holds] = state.children;
-  say(badge, one.suspensions ? `${one.state}, ${count(one.suspensions, "suspension", "suspensions")}` : one.state);
-  mark(badge, "data-state", one.state);
+  const standing = one.is_evicted ? "evicted" : one.state;
+  say(badge, one.suspensions ? `${standing}, ${count(one.suspensions, "suspension", "suspensions")}` : standing);
+  mark(badge, "data-state", standing);
   show(holds, one.holds_up);
   say(holds, `holds up version ${nextVersion}`);
   say(round, one.round == null ? "\u2013" : whole.format(one.round));
@@ -457,16 +459,18 @@ function away() {
 function connect() {
   if (source) source.close();
   source = new EventSource("events");
+  // Each connection begins with whole curves; what an earlier server drew may be of another federation.
+  source.onopen = () => { curves = { versions: [], scores: {} }; };
   source.onmessage = draw;
   source.onerror = () => {
     away();
     // A browser comes back by itself from a lost connection, and not from an answer such as 503.
-    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+    if (source && source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
   };
 }
 
 setInterval(() => {
-  if (heardAt && Date.now() - heardAt > SILENCE_MS && !document.hidden) {
+  if (source && heardAt && Date.now() - heardAt > SILENCE_MS && !document.hidden) {
     away();
     if (Date.now() - heardAt > 3 * SILENCE_MS) {
       heardAt = Date.now() - SILENCE_MS;
@@ -474,6 +478,21 @@ setInterval(() => {
     }
   }
 }, 1000);
+
+// A page that nobody sees lets its connection go: browsers allow only a few to one server.
+let rest = 0;
+document.addEventListener("visibilitychange", () => {
+  clearTimeout(rest);
+  if (document.hidden) {
+    rest = setTimeout(() => {
+      source.close();
+      source = null;
+    }, REST_MS);
+  } else if (!source) {
+    heardAt = Date.now();
+    connect();
+  }
+});
 
 for (const button of document.querySelectorAll("[data-sort]")) button.addEventListener("click", () => sortBy(button));
 for (const details of document.querySelectorAll(".charts details")) details.addEventListener("toggle", drawCurves);
