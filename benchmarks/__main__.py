@@ -55,23 +55,30 @@ SETS = {
     "server": ("resting", "rounds", "ingest", "memory", "crowd", "fanout"),
 }
 
+LARGEST = 10**7
+"""Larger rounds take longer than all others together: they are measured when asked for."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("bench.json"), help="file to write (bench.json)")
     parser.add_argument("--strict", action="store_true", help="also fail when a figure misses its bar")
-    parser.add_argument("--sizes", default="", help="of the rounds, as numbers of parameters; all without it")
+    parser.add_argument("--sizes", default="", help="of the rounds, as numbers of parameters")
+    parser.add_argument(
+        "--all-sizes", action="store_true", help="also rounds of 50,000,000 parameters: some minutes more"
+    )
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join((*GROUPS, *SETS))}; all without any")
     arguments = parser.parse_args()
     if unknown := set(arguments.groups) - set(GROUPS) - set(SETS):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join((*GROUPS, *SETS))}")
-    groups = dict(GROUPS)
+    every_size = {str(size.parameters) for size in rounds.SIZES}
+    chosen = {str(size.parameters) for size in rounds.SIZES if size.parameters <= LARGEST or arguments.all_sizes}
     if arguments.sizes:
-        chosen = arguments.sizes.split(",")
-        if strange := set(chosen) - {str(size.parameters) for size in rounds.SIZES}:
-            parser.error(f"no size {', '.join(sorted(strange))}; see benchmarks/rounds.py")
-        sizes = tuple(size for size in rounds.SIZES if str(size.parameters) in chosen)
-        groups["rounds"] = functools.partial(rounds.figures, sizes)
+        chosen = set(arguments.sizes.split(","))
+    if strange := chosen - every_size:
+        parser.error(f"no size {', '.join(sorted(strange))}; there are {', '.join(sorted(every_size, key=int))}")
+    sizes = tuple(size for size in rounds.SIZES if str(size.parameters) in chosen)
+    groups = GROUPS | {"rounds": functools.partial(rounds.figures, sizes)}
 
     started = time.monotonic()
     console = Console(stderr=True)

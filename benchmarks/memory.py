@@ -75,7 +75,7 @@ def _growth() -> Iterator[Bound | Record]:
         },
     )
     yield Bound(
-        f"growth of memory from round {SETTLED_ROUNDS:,} to {SETTLED_ROUNDS + GROWTH_ROUNDS:,}, {GROWTH_PARAMETERS:,} parameters",
+        f"growth of memory in {GROWTH_ROUNDS:,} rounds after {SETTLED_ROUNDS:,}, {GROWTH_PARAMETERS:,} parameters",
         100 * (last / first - 1),
         "%",
         GROWTH_PERCENT,
