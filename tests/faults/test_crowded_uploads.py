@@ -51,7 +51,7 @@ def test_a_server_with_400_mb_answers_busy_to_50_uploads_of_40_mb_and_takes_them
     terms = make_terms(parameters=PARAMETERS, participants=PARTICIPANTS, final_version=2)
     terms = dataclasses.replace(terms, limits=dataclasses.replace(terms.limits, max_chunk_bytes=2**20))
     make_state(tmp_path, terms)
-    configure(tmp_path, limits={"spool_uploads": 6, "upload_bytes_per_second": 1e9})
+    configure(tmp_path, limits={"upload_bytes_per_second": 1e9})
     payload = np.random.default_rng(1).integers(-(2**31) + 1, 2**31, PARAMETERS).astype("<i4").tobytes()
     with limited() as processes:
         server = ServerProcess(tmp_path, preexec=lambda: processes.write_text(str(os.getpid())))

@@ -68,9 +68,11 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.max_connection_age_grace_ms", 60_000),
     ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
     # So much of each upload arrives unasked, and no more: gRPC's own estimate of the way grows to 16 MiB of memory for
-    # every stream. A sender 50 ms away still brings 20 MB a second.
+    # every stream. A sender 50 ms away still brings 10 MB a second.
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 2**20),
+    ("grpc.http2.lookahead_bytes", 2**19),
+    # Of what is read at once, a single message that waits keeps all in memory.
+    ("grpc.experimental.tcp_max_read_chunk_size", 2**17),
     # Bit 0 is "identity": a compressed request could be a thousand times larger than what was sent.
     ("grpc.compression_enabled_algorithms_bitset", 1),
 )
@@ -242,7 +244,7 @@ class _Server:
         limiter = Limiter(limits)
         self._spool = spool = Spool(
             self._folder.spool,
-            limits.spool_uploads * 4 * terms.parameters,
+            limits.spool_quota(4 * terms.parameters),
             of_each=limits.spool_uploads_of_each,
             keep_seconds=limits.spool_keep_seconds,
             staging=Staging(4 * terms.parameters),

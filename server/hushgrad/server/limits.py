@@ -21,6 +21,7 @@ BURST_SECONDS: Final = 2.0
 Kind = Literal["call", "watch", "download", "upload"]
 
 _MOST_REMEMBERED: Final = 10_000
+_ALWAYS_FITTING: Final = 8
 _SAY_AGAIN_SECONDS: Final = 10.0
 _Rate = Annotated[float, msgspec.Meta(gt=0)]
 _Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -43,6 +44,8 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         silence_seconds: how long a sender may say nothing or a reader read nothing, and be too slow at first.
         request_seconds: by when a request that is no upload must have arrived.
         spool_uploads_of_each, spool_uploads: how many unfinished uploads are kept on disk, each of 4 d bytes.
+        spool_bytes: how much all of them may be together; eight have room in any case. Each of those that come at the
+            same time takes some memory too.
         spool_keep_seconds: how long one is kept that does not go on.
         connections: of everybody together; more are closed at once. Never so many that the store lacks file handles.
         handshake_seconds: by when a new connection must have said who it is.
@@ -66,12 +69,22 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     request_seconds: _Rate = 20.0
     spool_uploads_of_each: _Count = 2
     spool_uploads: _Count = 64
+    spool_bytes: _Count = 256 * 2**20
     spool_keep_seconds: _Rate = 600.0
     connections: _Count = 4096
     handshake_seconds: _Rate = 5.0
     idle_connection_seconds: _Rate = 300.0
     streams_per_connection: _Count = 128
     metadata_bytes: Annotated[int, msgspec.Meta(ge=1024, le=2**20)] = 8192
+
+    def spool_quota(self, upload_bytes: int) -> int:
+        """Returns how many bytes all unfinished uploads of this size may reserve together.
+
+        >>> LimitsConfig().spool_quota(4 * 10**6) // (4 * 10**6), LimitsConfig().spool_quota(4 * 10**8) // (4 * 10**8)
+        (64, 8)
+        """
+        fitting = max(_ALWAYS_FITTING, self.spool_bytes // upload_bytes)
+        return min(self.spool_uploads, fitting) * upload_bytes
 
     def of_each(self, kind: Kind) -> int:
         """Returns how many calls of a kind one caller may have open."""
