@@ -7,6 +7,7 @@ import click
 from hushgrad.wire.errors import ContractError
 
 VERBS = {
+    "admin": "See how a running federation is administered, and pause, resume, evict, drain or end.",
     "certs": "Make, list, renew and revoke the certificates of a federation.",
     "conformance": "Judge a client or a server that somebody wrote from the contract.",
     "decode": "Print what a stored or captured message says.",

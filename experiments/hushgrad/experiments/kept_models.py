@@ -79,7 +79,7 @@ class Shelf:
 
     def __init__(self, address: str, *, ca: Path | None, certificate: Path | None, key: Path | None) -> None:
         self._address = address
-        self._name = NAME if certificate is None else _name_in(certificate)
+        self.name = NAME if certificate is None else _name_in(certificate)
         self._channel = asking.channel(address, ca=ca, certificate=certificate, key=key)
         self._models = models_pb2_grpc.ModelServiceStub(self._channel)
         with self._answers():
@@ -199,7 +199,7 @@ class Shelf:
             )
 
     def _caller(self) -> common_pb2.Caller:
-        return common_pb2.Caller(terms_digest=self.terms_digest, participant=self._name)
+        return common_pb2.Caller(terms_digest=self.terms_digest, participant=self.name)
 
     @contextmanager
     def _answers(self) -> Iterator[None]:
@@ -211,7 +211,10 @@ class Shelf:
     def _raise(self, error: Any) -> None:
         said = " ".join((error.details() or "").split())
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            raise InputError(f"{self._address} does not list its models: that server is older than this") from None
+            raise InputError(
+                f"{self._address} hands out no list of models: it is older than this, or the listener for people; give "
+                "the server's main address"
+            ) from None
         if error.code() is grpc.StatusCode.NOT_FOUND:
             raise InputError(f"{said}; `hushgrad models list {self._address}` says which are kept") from None
         if error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):

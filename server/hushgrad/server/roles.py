@@ -13,7 +13,8 @@ _EVERYBODY = frozenset(ROLES)
 _MEMBERS = _EVERYBODY - {"enrollment"}
 _PARTICIPANT = frozenset[Role](("participant",))
 _RECEIVERS = frozenset[Role](("participant", "watcher", "evaluator"))
-_AUDITORS = frozenset[Role](("participant", "evaluator"))
+_AUDITORS = frozenset[Role](("participant", "evaluator", "operator"))
+_MODEL_READERS = frozenset[Role](("participant", "watcher", "evaluator", "operator"))
 _OVERSEERS = frozenset[Role](("participant", "evaluator", "operator", "observer"))
 _EVALUATOR = frozenset[Role](("evaluator",))
 _OPERATOR = frozenset[Role](("operator",))
@@ -32,9 +33,9 @@ ALLOWED: Final[Mapping[str, frozenset[Role]]] = MappingProxyType(
         "/hushgrad.v1.UpdateService/GetUpload": _PARTICIPANT,
         "/hushgrad.v1.UpdateService/UploadUpdate": _PARTICIPANT,
         "/hushgrad.v1.ModelService/WatchModels": _RECEIVERS,
-        "/hushgrad.v1.ModelService/GetModel": _RECEIVERS,
+        "/hushgrad.v1.ModelService/GetModel": _MODEL_READERS,
         "/hushgrad.v1.ModelService/GetManifest": _AUDITORS,
-        "/hushgrad.v1.ModelService/ListModels": _RECEIVERS,
+        "/hushgrad.v1.ModelService/ListModels": _MODEL_READERS,
         "/hushgrad.v1.StatusService/GetStatus": _OVERSEERS,
         "/hushgrad.v1.StatusService/ReportEvaluation": _EVALUATOR,
         "/hushgrad.v1.AdministrationService/Pause": _OPERATOR,
