@@ -22,10 +22,11 @@ def headline(seen: Seen) -> str:
     """Returns one sentence: what the federation waits for right now."""
     status = seen.status
     if seen.silent_seconds is not None:
-        return f"the server has not answered for {seen.silent_seconds:.0f} s; asking on"
+        return f"the server has not answered for {seen.silent_seconds:.0f} s; asking again and again"
     if seen.has_ended:
         return f"the federation has ended with version {status['newest_version']}"
-    return str(status["waiting_for"]) or "nothing is waited for"
+    # From the network: nothing that a terminal would take for an order.
+    return "".join(letter for letter in status["waiting_for"] if letter.isprintable()) or "nothing is waited for"
 
 
 def line(seen: Seen) -> str:
@@ -83,8 +84,8 @@ def _participants(status: dict[str, Any], width: int, room: int) -> RenderableTy
     if not everybody:
         return Text("nobody has joined yet", style="dim")
     wide = width >= NARROW
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    table.add_column("participant", overflow="ellipsis", no_wrap=True, ratio=None)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    table.add_column("participant" if wide else "name", overflow="ellipsis", no_wrap=True)
     table.add_column("state", no_wrap=True)
     table.add_column("round", justify="right", no_wrap=True)
     table.add_column("stale" if wide else "st", justify="right", no_wrap=True)
@@ -97,7 +98,7 @@ def _participants(status: dict[str, Any], width: int, room: int) -> RenderableTy
         # Those that are furthest behind are those that one wants to see.
         shown = sorted(everybody, key=lambda one: (one["state"] == "left", one["next_owed_round"]))[: room - 1]
     for one in shown:
-        state = Text(one["state"], style=_STYLES.get(one["state"], ""))
+        state = Text("evicted" if one["evicted"] else one["state"], style=_STYLES.get(one["state"], ""))
         if one["updates_invalid"] or one["rounds_lost"] or one["updates_flagged"]:
             state.append(" !", style="bold red")
         cells: list[RenderableType] = [

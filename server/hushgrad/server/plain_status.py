@@ -24,6 +24,8 @@ def plain_status(status: status_pb2.GetStatusResponse) -> dict[str, Any]:
         "participants": [_participant(one) for one in status.participants],
         "uptime_seconds": status.uptime_seconds,
         "watchers": status.watchers,
+        "is_paused": status.is_paused,
+        "is_draining": status.is_draining,
     }
 
 
@@ -36,6 +38,7 @@ def _participant(one: status_pb2.ParticipantStatus) -> dict[str, Any]:
         "exit_round": view.exit_round if view.HasField("exit_round") else None,
         "wanted_rounds": list(view.wanted_rounds),
         "suspensions": view.suspensions,
+        "evicted": view.evicted,
         "next_owed_round": one.next_owed_round,
         "rounds_received": one.rounds_received,
         "updates_accepted": one.updates_accepted,
