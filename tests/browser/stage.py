@@ -115,6 +115,10 @@ class Stage:
             stub = status_pb2_grpc.StatusServiceStub(channel)
             return stub.GetStatus(status_pb2.GetStatusRequest(), timeout=10, wait_for_ready=True)
 
+    def order(self, verb: str, *options: str) -> None:
+        """Gives an operator's order."""
+        self._do("hushgrad.cli", "admin", verb, self.address, *options)
+
     def scores(self) -> list[dict[str, object]]:
         """Returns what the evaluator says that it scored."""
         found = []
@@ -166,10 +170,10 @@ class Viewer:
         return self.text(id_)
 
     def row(self, name: str) -> dict[str, str]:
-        """Returns a participant's row by the names of its columns."""
+        """Returns a participant's row by the names of its columns; empty texts when it is not there."""
         cells = self.page.locator(f"#participant-rows tr[data-key='{name}'] td").all_inner_texts()
         keys = ("name", "state", "round", "staleness", "behind", "since", "counted", "repeats", "refused", "budget")
-        return dict(zip(keys, (cell.strip() for cell in cells), strict=True))
+        return dict(zip(keys, [cell.strip() for cell in cells] or [""] * len(keys), strict=True))
 
     def close(self) -> None:
         """Closes it."""

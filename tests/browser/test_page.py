@@ -199,6 +199,20 @@ def test_who_comes_back_is_waited_for_no_longer(stage: Stage, viewer: Viewer) ->
     assert viewer.troubles == []
 
 
+def test_a_pause_is_shown_with_its_reason_and_ends_with_it(stage: Stage, viewer: Viewer) -> None:
+    stage.order("pause", "--reason", "somebody looks at it")
+    viewer.await_text("phase", lambda text: text == "Paused")
+    said = viewer.await_text("headline", lambda text: "waits for an operator to resume" in text)
+    assert "somebody looks at it" in said
+    viewer.page.wait_for_timeout(1500)
+    before = version_of(viewer)
+    viewer.page.wait_for_timeout(2500)
+    assert version_of(viewer) == before
+    stage.order("resume")
+    viewer.await_text("phase", lambda text: text == "Running")
+    until(lambda: version_of(viewer) > before)
+
+
 def test_pictures_for_the_documentation(browser: Browser, stage: Stage, viewer: Viewer) -> None:
     # When there is an averaged model, too: it begins with the second half.
     until(lambda: version_of(viewer) > 0.62 * ROUNDS, seconds=120)
