@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from hushgrad.server import scoring
+from hushgrad.server.plain_status import plain_status
 from hushgrad.server.records import Score
 from hushgrad.server.scoring import Scoreboard
 from hushgrad.v1 import common_pb2, membership_pb2, status_pb2, terms_pb2
@@ -78,6 +79,14 @@ def test_scores_are_shown_and_survive_a_crash(root: Path, started: tuple[ServerP
             100,
         )
         assert latest["reported_at"] == pytest.approx(time.time(), abs=60)
+        (told,) = plain_status(Client(again.address, evaluator.sender).status())["scores"]
+        assert told == {
+            "evaluator": "evaluator",
+            "version": 2,
+            "accuracy": 0.9,
+            "averaged_accuracy": 0.95,
+            "examples": 100,
+        }
         found = shown(again, "api/curves")
         assert found["scores"]["evaluator"]["points"] == curve
         times = [at for _, at in found["versions"]["points"]]

@@ -26,25 +26,27 @@ from hushgrad.v1 import common_pb2 as hushgrad_dot_v1_dot_common__pb2
 from hushgrad.v1 import membership_pb2 as hushgrad_dot_v1_dot_membership__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hushgrad/v1/status.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\x1a\x1chushgrad/v1/membership.proto\"\x12\n\x10GetStatusRequest\"\xa8\x02\n\x11ParticipantStatus\x12\x13\n\x0bparticipant\x18\x01 \x01(\t\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\x12\x17\n\x0fnext_owed_round\x18\x03 \x01(\x04\x12\x17\n\x0frounds_received\x18\x04 \x01(\x04\x12\x18\n\x10updates_accepted\x18\x05 \x01(\x04\x12\x19\n\x11updates_duplicate\x18\x06 \x01(\x04\x12\x17\n\x0fupdates_invalid\x18\x07 \x01(\x04\x12\x1d\n\x15rounds_without_update\x18\x08 \x01(\x04\x12\x13\n\x0brounds_lost\x18\t \x01(\x04\x12\x17\n\x0fupdates_flagged\x18\n \x01(\x04\"\xbe\x02\n\x11GetStatusResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x14\n\x0cterms_digest\x18\x03 \x01(\x0c\x12!\n\x05phase\x18\x04 \x01(\x0e\x32\x12.hushgrad.v1.Phase\x12\x15\n\rfinal_version\x18\x05 \x01(\x04\x12\x13\n\x0bwaiting_for\x18\x06 \x01(\t\x12\x34\n\x0cparticipants\x18\x07 \x03(\x0b\x32\x1e.hushgrad.v1.ParticipantStatus\x12\x16\n\x0euptime_seconds\x18\x08 \x01(\x01\x12\x10\n\x08watchers\x18\t \x01(\x04\x12\x11\n\tis_paused\x18\n \x01(\x08\x12\x13\n\x0bis_draining\x18\x0b \x01(\x08\"\xa9\x01\n\x17ReportEvaluationRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x10\n\x08\x61\x63\x63uracy\x18\x03 \x01(\x01\x12\x1e\n\x11\x61veraged_accuracy\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08\x65xamples\x18\x05 \x01(\x04\x42\x14\n\x12_averaged_accuracy\"A\n\x18ReportEvaluationResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict*W\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x13\n\x0fPHASE_GATHERING\x10\x01\x12\x11\n\rPHASE_RUNNING\x10\x02\x12\x0f\n\x0bPHASE_ENDED\x10\x03\x32\xbc\x01\n\rStatusService\x12J\n\tGetStatus\x12\x1d.hushgrad.v1.GetStatusRequest\x1a\x1e.hushgrad.v1.GetStatusResponse\x12_\n\x10ReportEvaluation\x12$.hushgrad.v1.ReportEvaluationRequest\x1a%.hushgrad.v1.ReportEvaluationResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18hushgrad/v1/status.proto\x12\x0bhushgrad.v1\x1a\x18hushgrad/v1/common.proto\x1a\x1chushgrad/v1/membership.proto\"\x12\n\x10GetStatusRequest\"\xa8\x02\n\x11ParticipantStatus\x12\x13\n\x0bparticipant\x18\x01 \x01(\t\x12\x31\n\rparticipation\x18\x02 \x01(\x0b\x32\x1a.hushgrad.v1.Participation\x12\x17\n\x0fnext_owed_round\x18\x03 \x01(\x04\x12\x17\n\x0frounds_received\x18\x04 \x01(\x04\x12\x18\n\x10updates_accepted\x18\x05 \x01(\x04\x12\x19\n\x11updates_duplicate\x18\x06 \x01(\x04\x12\x17\n\x0fupdates_invalid\x18\x07 \x01(\x04\x12\x1d\n\x15rounds_without_update\x18\x08 \x01(\x04\x12\x13\n\x0brounds_lost\x18\t \x01(\x04\x12\x17\n\x0fupdates_flagged\x18\n \x01(\x04\"\xec\x02\n\x11GetStatusResponse\x12(\n\x06server\x18\x01 \x01(\x0b\x32\x18.hushgrad.v1.ServerState\x12\x12\n\nfederation\x18\x02 \x01(\t\x12\x14\n\x0cterms_digest\x18\x03 \x01(\x0c\x12!\n\x05phase\x18\x04 \x01(\x0e\x32\x12.hushgrad.v1.Phase\x12\x15\n\rfinal_version\x18\x05 \x01(\x04\x12\x13\n\x0bwaiting_for\x18\x06 \x01(\t\x12\x34\n\x0cparticipants\x18\x07 \x03(\x0b\x32\x1e.hushgrad.v1.ParticipantStatus\x12\x16\n\x0euptime_seconds\x18\x08 \x01(\x01\x12\x10\n\x08watchers\x18\t \x01(\x04\x12\x11\n\tis_paused\x18\n \x01(\x08\x12\x13\n\x0bis_draining\x18\x0b \x01(\x08\x12,\n\x06scores\x18\x0c \x03(\x0b\x32\x1c.hushgrad.v1.EvaluationScore\"\x8f\x01\n\x0f\x45valuationScore\x12\x11\n\tevaluator\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x10\n\x08\x61\x63\x63uracy\x18\x03 \x01(\x01\x12\x1e\n\x11\x61veraged_accuracy\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08\x65xamples\x18\x05 \x01(\x04\x42\x14\n\x12_averaged_accuracy\"\xa9\x01\n\x17ReportEvaluationRequest\x12#\n\x06\x63\x61ller\x18\x01 \x01(\x0b\x32\x13.hushgrad.v1.Caller\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x10\n\x08\x61\x63\x63uracy\x18\x03 \x01(\x01\x12\x1e\n\x11\x61veraged_accuracy\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x08\x65xamples\x18\x05 \x01(\x04\x42\x14\n\x12_averaged_accuracy\"A\n\x18ReportEvaluationResponse\x12%\n\x07verdict\x18\x01 \x01(\x0b\x32\x14.hushgrad.v1.Verdict*W\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x13\n\x0fPHASE_GATHERING\x10\x01\x12\x11\n\rPHASE_RUNNING\x10\x02\x12\x0f\n\x0bPHASE_ENDED\x10\x03\x32\xbc\x01\n\rStatusService\x12J\n\tGetStatus\x12\x1d.hushgrad.v1.GetStatusRequest\x1a\x1e.hushgrad.v1.GetStatusResponse\x12_\n\x10ReportEvaluation\x12$.hushgrad.v1.ReportEvaluationRequest\x1a%.hushgrad.v1.ReportEvaluationResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'hushgrad.v1.status_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PHASE']._serialized_start=976
-  _globals['_PHASE']._serialized_end=1063
+  _globals['_PHASE']._serialized_start=1168
+  _globals['_PHASE']._serialized_end=1255
   _globals['_GETSTATUSREQUEST']._serialized_start=97
   _globals['_GETSTATUSREQUEST']._serialized_end=115
   _globals['_PARTICIPANTSTATUS']._serialized_start=118
   _globals['_PARTICIPANTSTATUS']._serialized_end=414
   _globals['_GETSTATUSRESPONSE']._serialized_start=417
-  _globals['_GETSTATUSRESPONSE']._serialized_end=735
-  _globals['_REPORTEVALUATIONREQUEST']._serialized_start=738
-  _globals['_REPORTEVALUATIONREQUEST']._serialized_end=907
-  _globals['_REPORTEVALUATIONRESPONSE']._serialized_start=909
-  _globals['_REPORTEVALUATIONRESPONSE']._serialized_end=974
-  _globals['_STATUSSERVICE']._serialized_start=1066
-  _globals['_STATUSSERVICE']._serialized_end=1254
+  _globals['_GETSTATUSRESPONSE']._serialized_end=781
+  _globals['_EVALUATIONSCORE']._serialized_start=784
+  _globals['_EVALUATIONSCORE']._serialized_end=927
+  _globals['_REPORTEVALUATIONREQUEST']._serialized_start=930
+  _globals['_REPORTEVALUATIONREQUEST']._serialized_end=1099
+  _globals['_REPORTEVALUATIONRESPONSE']._serialized_start=1101
+  _globals['_REPORTEVALUATIONRESPONSE']._serialized_end=1166
+  _globals['_STATUSSERVICE']._serialized_start=1258
+  _globals['_STATUSSERVICE']._serialized_end=1446
 # @@protoc_insertion_point(module_scope)

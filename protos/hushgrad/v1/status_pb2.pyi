@@ -49,7 +49,7 @@ class ParticipantStatus(_message.Message):
     def __init__(self, participant: _Optional[str] = ..., participation: _Optional[_Union[_membership_pb2.Participation, _Mapping]] = ..., next_owed_round: _Optional[int] = ..., rounds_received: _Optional[int] = ..., updates_accepted: _Optional[int] = ..., updates_duplicate: _Optional[int] = ..., updates_invalid: _Optional[int] = ..., rounds_without_update: _Optional[int] = ..., rounds_lost: _Optional[int] = ..., updates_flagged: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("server", "federation", "terms_digest", "phase", "final_version", "waiting_for", "participants", "uptime_seconds", "watchers", "is_paused", "is_draining")
+    __slots__ = ("server", "federation", "terms_digest", "phase", "final_version", "waiting_for", "participants", "uptime_seconds", "watchers", "is_paused", "is_draining", "scores")
     SERVER_FIELD_NUMBER: _ClassVar[int]
     FEDERATION_FIELD_NUMBER: _ClassVar[int]
     TERMS_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class GetStatusResponse(_message.Message):
     WATCHERS_FIELD_NUMBER: _ClassVar[int]
     IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
     IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
     server: _common_pb2.ServerState
     federation: str
     terms_digest: bytes
@@ -72,7 +73,22 @@ class GetStatusResponse(_message.Message):
     watchers: int
     is_paused: bool
     is_draining: bool
-    def __init__(self, server: _Optional[_Union[_common_pb2.ServerState, _Mapping]] = ..., federation: _Optional[str] = ..., terms_digest: _Optional[bytes] = ..., phase: _Optional[_Union[Phase, str]] = ..., final_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., participants: _Optional[_Iterable[_Union[ParticipantStatus, _Mapping]]] = ..., uptime_seconds: _Optional[float] = ..., watchers: _Optional[int] = ..., is_paused: _Optional[bool] = ..., is_draining: _Optional[bool] = ...) -> None: ...
+    scores: _containers.RepeatedCompositeFieldContainer[EvaluationScore]
+    def __init__(self, server: _Optional[_Union[_common_pb2.ServerState, _Mapping]] = ..., federation: _Optional[str] = ..., terms_digest: _Optional[bytes] = ..., phase: _Optional[_Union[Phase, str]] = ..., final_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., participants: _Optional[_Iterable[_Union[ParticipantStatus, _Mapping]]] = ..., uptime_seconds: _Optional[float] = ..., watchers: _Optional[int] = ..., is_paused: _Optional[bool] = ..., is_draining: _Optional[bool] = ..., scores: _Optional[_Iterable[_Union[EvaluationScore, _Mapping]]] = ...) -> None: ...
+
+class EvaluationScore(_message.Message):
+    __slots__ = ("evaluator", "version", "accuracy", "averaged_accuracy", "examples")
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    AVERAGED_ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    evaluator: str
+    version: int
+    accuracy: float
+    averaged_accuracy: float
+    examples: int
+    def __init__(self, evaluator: _Optional[str] = ..., version: _Optional[int] = ..., accuracy: _Optional[float] = ..., averaged_accuracy: _Optional[float] = ..., examples: _Optional[int] = ...) -> None: ...
 
 class ReportEvaluationRequest(_message.Message):
     __slots__ = ("caller", "version", "accuracy", "averaged_accuracy", "examples")

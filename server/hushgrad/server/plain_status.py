@@ -26,6 +26,17 @@ def plain_status(status: status_pb2.GetStatusResponse) -> dict[str, Any]:
         "watchers": status.watchers,
         "is_paused": status.is_paused,
         "is_draining": status.is_draining,
+        "scores": [_score(one) for one in status.scores],
+    }
+
+
+def _score(one: status_pb2.EvaluationScore) -> dict[str, Any]:
+    return {
+        "evaluator": one.evaluator,
+        "version": one.version,
+        "accuracy": one.accuracy,
+        "averaged_accuracy": one.averaged_accuracy if one.HasField("averaged_accuracy") else None,
+        "examples": one.examples,
     }
 
 

@@ -226,6 +226,16 @@ class StatusService(status_pb2_grpc.StatusServiceServicer):
             watchers=self._publisher.watchers,
             is_paused=federation.administration.paused_by is not None,
             is_draining=federation.orders.is_draining,
+            scores=[
+                status_pb2.EvaluationScore(
+                    evaluator=score.evaluator,
+                    version=score.version,
+                    accuracy=score.accuracy,
+                    averaged_accuracy=score.averaged_accuracy,
+                    examples=score.examples,
+                )
+                for score in self._host.scoreboard.scores
+            ],
         )
 
     async def ReportEvaluation(  # noqa: N802
