@@ -16,6 +16,7 @@ from hushgrad.server.folder import StateFolder
 from hushgrad.server.records import Disposition
 from hushgrad.wire import header
 
+from tests.support import operators
 from tests.support.federations import make_terms
 from tests.support.servers import ServerProcess, make_state
 
@@ -119,26 +120,50 @@ def test_its_bound_is_the_minimal_clients():
     assert float(run(script)) == pytest.approx(float(done.stdout), rel=1e-9)
 
 
+def prepare(root: Path, address: str) -> tuple[list[str], dict[str, str]]:
+    """Writes data and returns command and environment of a client."""
+    state = root / "state"
+    state.mkdir()
+    rng = np.random.default_rng(20260711)
+    table = np.column_stack([rng.normal(size=(200, FEATURES)), rng.integers(0, 2, 200)])
+    np.savetxt(root / "data.csv", table, fmt="%.17g", delimiter=",", header="a,b,c,d,label", comments="")
+    privacy = {"records": 200, "sampler": "poisson", "sample_size": 20, "epsilon": 60.0, "delta": 1e-5}
+    privacy |= {"clip_norm": TERMS.privacy.clip_norm, "noise_multiplier": TERMS.privacy.noise_multiplier_min}
+    variables = {
+        "HUSHGRAD_SERVER": address,
+        "HUSHGRAD_PARTICIPANT": "client-1",
+        "HUSHGRAD_STATE_DIR": str(state),
+        "HUSHGRAD_DATA": str(root / "data.csv"),
+        "HUSHGRAD_PRIVACY": json.dumps(privacy),
+    }
+    return ["node", str(NODE / "client.js")], {**os.environ, **variables}
+
+
+@needs_node
+@pytest.mark.e2e
+def test_it_ends_well_when_an_operator_ends_the_run_early(tmp_path):
+    make_state(tmp_path, TERMS)
+    with ServerProcess(tmp_path) as server:
+        command, environment = prepare(tmp_path, server.address)
+        member = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        deadline = time.monotonic() + 30
+        while len(server.events("published")) < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        final = operators.end(server.address)
+        _, error = member.communicate(timeout=30)
+        assert member.returncode == 0, error
+        assert server.events("published")[-1]["version"] == final < TERMS.final_version
+        server.stop()
+
+
 @needs_node
 @pytest.mark.e2e
 def test_killed_on_the_way_every_round_is_included_once_with_the_bytes_of_its_files(tmp_path):
     make_state(tmp_path, TERMS)
     state = tmp_path / "state"
-    state.mkdir()
-    rng = np.random.default_rng(20260711)
-    table = np.column_stack([rng.normal(size=(200, FEATURES)), rng.integers(0, 2, 200)])
-    np.savetxt(tmp_path / "data.csv", table, fmt="%.17g", delimiter=",", header="a,b,c,d,label", comments="")
-    privacy = {"records": 200, "sampler": "poisson", "sample_size": 20, "epsilon": 60.0, "delta": 1e-5}
-    privacy |= {"clip_norm": TERMS.privacy.clip_norm, "noise_multiplier": TERMS.privacy.noise_multiplier_min}
     with ServerProcess(tmp_path) as server:
-        variables = {
-            "HUSHGRAD_SERVER": server.address,
-            "HUSHGRAD_PARTICIPANT": "client-1",
-            "HUSHGRAD_STATE_DIR": str(state),
-            "HUSHGRAD_DATA": str(tmp_path / "data.csv"),
-            "HUSHGRAD_PRIVACY": json.dumps(privacy),
-        }
-        command, environment = ["node", str(NODE / "client.js")], {**os.environ, **variables}
+        command, environment = prepare(tmp_path, server.address)
         victim = subprocess.Popen(command, env=environment)
         deadline = time.monotonic() + 30
         while len(server.events("published")) < 20:

@@ -20,6 +20,7 @@ from hushgrad.server import database as database_module
 from hushgrad.server.folder import StateFolder
 from hushgrad.server.records import Disposition
 
+from tests.support import operators
 from tests.support.federations import make_terms
 from tests.support.servers import ServerProcess, make_state
 
@@ -160,6 +161,26 @@ def test_killed_twice_every_round_is_included_once_with_the_bytes_of_the_ledger(
     assert [receipt.round for receipt in receipts] == list(range(TERMS.final_version))
     assert {receipt.disposition for receipt in receipts} == {Disposition.INCLUDED}
     assert [(one.round, one.sequence, one.digest, one.head) for one in receipts] == sealed
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("last", [None, 60])
+def test_it_ends_well_when_an_operator_ends_the_run_early(tmp_path, last):
+    make_state(tmp_path, TERMS)
+    with ServerProcess(tmp_path) as server:
+        member = start(tmp_path, server.address)
+        wait_for_version(server, 5)
+        final = operators.end(server.address, last)
+        _, error = member.communicate(timeout=30)
+        assert member.returncode == 0, error
+        assert server.events("published")[-1]["version"] == final < TERMS.final_version
+        server.stop()
+    ledger = sqlite3.connect(tmp_path / "state" / "ledger.db")
+    sealed = {round_ for (round_,) in ledger.execute("SELECT round FROM ledger WHERE n > 0")}
+    ledger.close()
+    # At once: what is sealed may come too late. With a version: whoever hears of it in time spends nothing for nothing.
+    assert set(range(final)) <= sealed
+    assert len(sealed) <= final + 2
 
 
 @pytest.mark.e2e
