@@ -116,7 +116,9 @@ def measure(payload: bytes | memoryview) -> Measures:
         squares += float(np.square(wide, out=wide).sum())  # Not a dot product: BLAS would wake its threads.
         low_bytes += np.bincount(part.view(np.uint8)[::4], minlength=256)
     largest = max(abs(int(elements.max())), abs(int(elements.min()))) if elements.size else 0
-    saturated = int(np.count_nonzero(np.abs(elements) == INT32_MAX)) if largest >= INT32_MAX else 0
+    saturated = 0
+    for start in range(0, elements.size if largest >= INT32_MAX else 0, _CHUNK):
+        saturated += int(np.count_nonzero(np.abs(elements[start : start + _CHUNK]) == INT32_MAX))
     return Measures(elements.size, squares, largest, low_bytes, saturated)
 
 
@@ -132,7 +134,7 @@ class ContentCheck:
     def __init__(self, terms: Terms, policy: Policy) -> None:
         self.refuses: Final = policy == "refuse"
         self._terms = terms
-        d = terms.parameters
+        self._parameters = d = terms.parameters
         self._updates = terms.largest_number_of_participants * terms.final_version
         self._log_limit = math.log(_TESTS_SHARE / (self._updates * _GROUPS))
         self._bad = _allowed_bad(d, self._updates)
@@ -147,7 +149,7 @@ class ContentCheck:
             header = wire_header.unpack(header_bytes)
         except ContractError:
             return None
-        if header.flags & wire_header.FLAG_INSECURE_NOISE or measures.count != self._terms.parameters:
+        if header.flags & wire_header.FLAG_INSECURE_NOISE or measures.count != self._parameters:
             return None
         privacy = self._terms.privacy
         if not privacy.noise_multiplier_min <= header.noise_multiplier <= privacy.noise_multiplier_max:
@@ -155,11 +157,14 @@ class ContentCheck:
         if header.clip_norm != privacy.clip_norm:
             return None
         scale = math.ldexp(header.noise_multiplier * header.clip_norm, -self._terms.grid_exponent)
+        signal = self._signal(header)
         return (
-            self._norm(header, measures, scale) or self._largest(header, measures, scale) or self._low_bytes(measures)
+            self._norm(header, measures, scale, signal)
+            or self._largest(header, measures, scale, signal)
+            or self._low_bytes(measures)
         )
 
-    def _norm(self, header: UpdateHeader, measures: Measures, scale: float) -> Finding | None:
+    def _norm(self, header: UpdateHeader, measures: Measures, scale: float, signal: float) -> Finding | None:
         d = measures.count
         norm = math.sqrt(measures.sum_of_squares) / scale
         slack = _BAD_MOVES * math.sqrt(self._bad)
@@ -171,8 +176,7 @@ class ContentCheck:
                 f"this little {_chance(low)}; draw noise of standard deviation noise_multiplier * clip_norm for every "
                 "element",
             )
-        signal = self._signal(header) / scale
-        high = log_chance_above(max(norm - slack, 0.0) ** 2, d, signal**2)
+        high = log_chance_above(max(norm - slack, 0.0) ** 2, d, (signal / scale) ** 2)
         if high < self._log_limit:
             return Finding(
                 "norm-too-large",
@@ -181,8 +185,8 @@ class ContentCheck:
             )
         return None
 
-    def _largest(self, header: UpdateHeader, measures: Measures, scale: float) -> Finding | None:
-        beyond = (measures.largest - self._signal(header)) / scale
+    def _largest(self, header: UpdateHeader, measures: Measures, scale: float, signal: float) -> Finding | None:
+        beyond = (measures.largest - signal) / scale
         log_chance = math.log(2 * measures.count) - beyond**2 / 2
         if beyond <= 0 or log_chance >= self._log_limit or (self._bad and beyond < _BAD_MOVES):
             return None
@@ -212,7 +216,7 @@ class ContentCheck:
     def _signal(self, header: UpdateHeader) -> float:
         """Returns L, in grid steps."""
         total = _SIGNAL_MARGIN * self._batch(header) * header.clip_norm
-        return math.ldexp(total, -self._terms.grid_exponent) + math.sqrt(self._terms.parameters) / 2
+        return math.ldexp(total, -self._terms.grid_exponent) + math.sqrt(self._parameters) / 2
 
     def _batch(self, header: UpdateHeader) -> int:
         """Returns B."""
