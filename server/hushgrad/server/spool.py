@@ -7,6 +7,7 @@ begins again.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,7 +173,8 @@ class Spool:
     def discard(self, upload: Upload) -> memoryview | None:
         """Forgets an upload. Returns its buffer, to be given back when nobody reads it any more."""
         self._uploads.pop(upload.key, None)
-        upload.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what is left is removed at the next start
+            upload.path.unlink(missing_ok=True)
         buffer, upload.buffer = upload.buffer, None
         return buffer
 
