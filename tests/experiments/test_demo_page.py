@@ -35,7 +35,7 @@ def test_the_page_goes_elsewhere_when_somebody_is_at_its_place() -> None:
 @pytest.mark.parametrize("web", ["127.0.0.1:7480", ""])
 def test_the_server_file_has_the_page_or_the_line_for_it(web: str) -> None:
     text = files.server(
-        listen="127.0.0.1:0", state="s", keep_sealed=False, keep_versions=0, linger_seconds=0.0, web_listen=web
+        listen="127.0.0.1:0", state="s", keep_sealed=False, keep_last=0, linger_seconds=0.0, web_listen=web
     )
     assert tomllib.loads(text).get("web_listen", "") == web
     assert 'web_listen = "127.0.0.1:7480"' in text
