@@ -206,6 +206,9 @@ def test_the_alert_for_a_stalled_federation_fires_and_clears(demo: Path, server:
             # Long enough for every rule to have seen what a federation that runs looks like.
             time.sleep(5)
             assert prometheus.firing() == set()
+            with urllib.request.urlopen(f"{page_of(server)}metrics", timeout=10) as scrape:
+                linted = subprocess.run(["promtool", "check", "metrics"], input=scrape.read(), capture_output=True)
+            assert (linted.returncode, linted.stdout, linted.stderr) == (0, b"", b"")
 
             stopped = CLIENTS[2:]
             clients.stop(*stopped)
