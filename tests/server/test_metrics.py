@@ -150,6 +150,23 @@ def test_a_federation_that_has_just_begun_has_every_counter_at_zero(tmp_path: Pa
     assert not [s for s in scraped.samples if "participant" in s.labels]
 
 
+def test_of_one_picture_one_text_is_made_however_many_ask(running: tuple[Owner, Counters], tmp_path: Path) -> None:
+    owner, counters = running
+    asked: list[int] = []
+
+    def spool_bytes() -> int:
+        asked.append(1)
+        return 0
+
+    rendered = Metrics(counters, dataclasses.replace(surroundings(tmp_path), spool_bytes=spool_bytes))
+    facts = Facts(now=60.0, wall_seconds=1e9, started_at=0.0, published_at=0.0, server_epoch=1, watchers=0)
+    pictures = [overview.take(owner.federation, digest_of(TERMS), counters, facts) for _ in range(2)]
+    assert rendered.render(pictures[0]) == rendered.render(pictures[0])
+    assert len(asked) == 1
+    rendered.render(pictures[1])
+    assert len(asked) == 2
+
+
 def test_strangers_make_no_series(running: tuple[Owner, Counters], tmp_path: Path) -> None:
     owner, counters = running
     before = scrape(owner, counters, tmp_path)

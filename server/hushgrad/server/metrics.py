@@ -64,15 +64,19 @@ class Metrics:
     def __init__(self, counters: Counters, surroundings: Surroundings) -> None:
         self._counters = counters
         self._surroundings = surroundings
+        self._newest: tuple[Overview | None, bytes] = (None, b"")
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
 
     def render(self, overview: Overview) -> tuple[bytes, str]:
-        """Returns the text of one scrape, and its content type."""
-        registry = CollectorRegistry()
-        registry.register(_Families(overview, self._counters, self._surroundings))
-        text = exposition.generate_latest(registry) + exposition.generate_latest(self._process)
+        """Returns the text of one scrape, and its content type. Of one picture one text is made, however many ask."""
+        of, text = self._newest
+        if of is not overview:
+            registry = CollectorRegistry()
+            registry.register(_Families(overview, self._counters, self._surroundings))
+            text = exposition.generate_latest(registry) + exposition.generate_latest(self._process)
+            self._newest = overview, text
         return text, exposition.CONTENT_TYPE_PLAIN_0_0_4
 
 
