@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import structlog
 from hushgrad.client import __main__ as command
+from hushgrad.client import zeroed
 from hushgrad.client.ledger import Ledger
 from hushgrad.wire import header
 
@@ -179,6 +180,37 @@ def test_the_export_says_nothing_about_the_data(ready: World) -> None:
     text = json.dumps(before)
     for word in ("loss", "accuracy", "batch", "gradient", "rows_of_data"):
         assert word not in text
+
+
+def test_only_the_owner_is_told_how_many_records_counted_as_zero(ready: World) -> None:
+    assert ready.good("run")["rounds_sealed"] == 6
+    assert ready.good("status")["runs"][0]["records_zeroed"] == 0
+    assert "zeroed" not in ready.call("status").stdout
+
+    note = ready.folder / "state" / "zeroed.txt"
+    (digest, _) = note.read_text().split()
+    count = zeroed.Count(ready.folder / "state", digest)
+    for seen in (0, 2, 3):
+        count.write(seen)
+    zeroed.Count(ready.folder / "state", digest).write(4)  # another process goes on
+    assert ready.good("status")["runs"][0]["records_zeroed"] == 7
+    assert "7 times a record counted as zero" in ready.call("status").stdout
+    assert "zeroed" not in json.dumps(ready.good("ledger", "export"))
+    note.write_bytes(b"\xff nonsense\n" + digest.encode() + b" -3\n")
+    assert ready.good("status")["runs"][0]["records_zeroed"] is None
+
+
+def test_a_record_that_cannot_be_used_is_counted_while_a_run_goes_on(ready: World) -> None:
+    features = np.random.default_rng(5).random((100, 3))
+    features[:50] = 1.7e308  # the norm of their gradients is not finite
+    np.savez(ready.folder / "data.npz", X=features, y=(features[:, 0] > 0.5).astype(int))
+    (ready.folder / "state" / "ledger.sqlite").unlink()
+    ready.good("ledger", "init", "--accept-new-budget")
+    outcome = ready.call("run")
+    assert outcome.exit_code == 0, outcome.output
+    # 6 rounds of 100 records with chance 0.08, half of them unusable: none at all has probability 0.92^300 < 1e-10.
+    assert 0 < ready.good("status")["runs"][0]["records_zeroed"] < 300
+    assert "zeroed" not in outcome.stderr
 
 
 def test_people_get_text_without_json(ready: World) -> None:

@@ -26,6 +26,7 @@ from hushgrad.client import (
     report,
     standing,
     store,
+    zeroed,
 )
 from hushgrad.client.config import OWN_LOOP, ClientConfig, EvaluatorConfig, ModelConfig
 from hushgrad.client.data import Dataset
@@ -72,7 +73,7 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
             terms, digest = found
             if config.terms_digest is None:
                 commitment.check_federation(digest, book.runs(), transport.address)
-            make_update = _trainer(terms, config, model, dataset)
+            make_update = _trainer(terms, digest, config, model, dataset)
             committed = preparing.commit(book, terms, digest, config, model)
             preparing.declare(transport, committed, config)
             worker = runner.Runner(
@@ -312,7 +313,7 @@ def _model(config: ModelConfig, dataset: Dataset) -> Model:
 
 
 def _trainer(
-    terms: Terms, config: ClientConfig, model: Model, dataset: Dataset
+    terms: Terms, digest: bytes, config: ClientConfig, model: Model, dataset: Dataset
 ) -> Callable[[npt.NDArray[np.float64], int, Any], npt.NDArray[np.int32]]:
     """Checks the terms, builds all tables, and returns what trains one round. Draws nothing."""
     from hushgrad.client import dpsgd
@@ -320,7 +321,14 @@ def _trainer(
     commitment.check_terms(terms, config, model)
     trainer = dpsgd.Trainer(model, dataset)
     recipe = preparing.recipes(trainer, terms, config)
-    return lambda parameters, round_, stream: trainer.round(parameters, recipe(round_), stream)
+    count = zeroed.Count(Path(config.state), digest.hex())
+
+    def make_update(parameters: npt.NDArray[np.float64], round_: int, stream: Any) -> npt.NDArray[np.int32]:
+        update = trainer.round(parameters, recipe(round_), stream)
+        count.write(trainer.zeroed)
+        return update
+
+    return make_update
 
 
 class _Stopping:

@@ -180,6 +180,8 @@ def _run(run: RunStanding, standing: Standing, now: float) -> dict[str, Any]:
         "waiting_for": waiting_for(run),
         "next": next_step(run, standing.process),
         "pace": run_pace(run, standing, now),
+        # For the owner alone: it depends on the records, so it is in no message, no log and no export.
+        "records_zeroed": standing.zeroed.get(committed.terms_digest.hex()),
     }
 
 

@@ -6,13 +6,13 @@ one moment of the ledger: a seal is in it as a whole or not at all. What the num
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hushgrad.client import pace, rows, store
+from hushgrad.client import pace, rows, store, zeroed
 from hushgrad.client.errors import LedgerError
 from hushgrad.client.outbox import Entry
 from hushgrad.client.pace import Seal
@@ -79,6 +79,7 @@ class Standing:
         checked: whether the whole chain and the outbox were checked, in the same moment.
         seals: when the last updates were sealed, as far as that was noted.
         process: whether a client is running on it, as far as can be seen from here.
+        zeroed: by terms digest, hex, how many records counted as zero, as far as that was noted.
     """
 
     init: Init
@@ -88,6 +89,7 @@ class Standing:
     checked: bool
     seals: tuple[Seal, ...]
     process: Process
+    zeroed: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def read(folder: Path, *, check: bool) -> Standing:
             checked=check,
             seals=pace.read(folder, count),
             process=process(folder),
+            zeroed=zeroed.read(folder),
         )
 
 

@@ -139,6 +139,8 @@ def _run_status(run: Mapping[str, Any]) -> list[str]:
         f"  next        {run['next']}",
         f"  pace        {pace(run['pace'])}",
     ]
+    if run["records_zeroed"]:
+        lines.append(f"  zeroed      {zeroed(run['records_zeroed'])}")
     return lines
 
 
@@ -148,6 +150,15 @@ def last_updates(last: Mapping[str, Any]) -> str:
     return (
         f"the reading rose by at most {figures.up(last['rise'])}, from {before} to {after}; these updates alone: "
         f"{_reading(last['alone'])}"
+    )
+
+
+def zeroed(number: int) -> str:
+    """Returns what it means that so many gradients were not finite. For the owner of the data alone."""
+    times = "once" if number == 1 else f"{number:,} times"
+    return (
+        f"{times} a record counted as zero, because its gradient was not finite: look for missing or huge values in "
+        "the data. Nobody else is told"
     )
 
 

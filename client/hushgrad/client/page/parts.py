@@ -210,12 +210,16 @@ def _next(answer: Mapping[str, Any], run: Mapping[str, Any]) -> str:
         f"{run['updates_refused']:,} refused, {run['rounds_void']:,} void; the bytes of {run['updates_held']:,} are "
         "still here."
     )
+    zeroed = (
+        [("Your data", f"{escape(_sentence(texts.zeroed(run['records_zeroed'])))}.")] if run["records_zeroed"] else []
+    )
     facts = (
         ("This client", escape(_PROCESS[answer["process"]])),
         ("Next", f"{escape(_sentence(run['waiting_for']))}."),
         ("Pace", pace),
         ("This run's budget ends", end),
         ("Sealed updates", became),
+        *zeroed,
     )
     shown = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts)
     return f"""
