@@ -27,6 +27,7 @@ from benchmarks import (
     memory,
     networks,
     noise,
+    processes,
     resting,
     rounds,
     sealing,
@@ -80,6 +81,7 @@ def main() -> int:
     sizes = tuple(size for size in rounds.SIZES if str(size.parameters) in chosen)
     groups = GROUPS | {"rounds": functools.partial(rounds.figures, sizes)}
 
+    processes.tidy_when_told_to_stop()
     started = time.monotonic()
     console = Console(stderr=True)
     found: list[harness.Figure | Unmeasured] = []

@@ -171,6 +171,7 @@ def main() -> int:
         parser.error(f"--sizes must be of {', '.join(map(str, EFFORTS))}, found {arguments.sizes}")
     if missing := [system for system in wanted if not systems.version(system)]:
         parser.error(f"no environment for {', '.join(missing)}; run `make peers-env`")
+    processes.tidy_when_told_to_stop()
     began = time.monotonic()
 
     def say(what: str) -> None:

@@ -1,5 +1,6 @@
 """Starts and stops server processes on this machine, waits until they serve, and reads what they used."""
 
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,15 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 PYTHON = Path(sys.executable)
 SCRIPTS = PYTHON.parent
 START_SECONDS = 30.0
+
+
+def tidy_when_told_to_stop() -> None:
+    """Lets SIGTERM end this process as Ctrl-C does: what it started ends with it, and its folders go."""
+
+    def stop(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
 
 
 def free_address() -> str:
