@@ -118,6 +118,8 @@ def test_scores_and_claims_are_shown_and_survive_a_crash(
             "examples": 100,
             "reported_at": 0,
         }
+        (told,) = plain_status(Client(again.address, evaluator.sender).status())["scores"]
+        assert told == {key: value for key, value in latest.items() if key != "reported_at"}
         assert one["claim"] == {**claim, "sampler": "poisson", "timing_covered": False}
         assert one["budget_used"] == 0.5
         found = shown(again, "api/curves")
