@@ -79,7 +79,9 @@ def _attend(child: "subprocess.Popen[bytes]", happened: "queue.SimpleQueue[bytes
             child.terminate()
         elif not stopping:
             deadline = time.monotonic() + SILENCE_SECONDS
-    return child.wait()
+    # A module that ends because it was told to has not done what it was started for, however it ends.
+    code = child.wait()
+    return -signal.SIGTERM if stopping and code >= 0 else code
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ def _figure(figure: paper.Figure, options: Options) -> Part:
                 str(row.first["rounds"]),
                 f"{row.claim['epsilon']:g}" if row.claim else "none",
                 str(len(row.runs)),
-                tables.spread(row.mean("accuracy"), row.std("accuracy")),
+                tables.spread(row.mean("accuracy"), row.std("accuracy"), len(row.runs)),
                 "" if printed is None else f"{100 * printed:.0f}",
             ]
         )

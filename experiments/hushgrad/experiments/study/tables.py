@@ -74,7 +74,7 @@ def cells(rows: Sequence[Row], only: Sequence[str] = ()) -> tuple[list[str], lis
                 f"{claim['epsilon']:g}" if claim else "none",
                 f"{claim['delta']:g}" if claim else "",
                 str(one["runs"]),
-                spread(one["accuracy_mean"], one["accuracy_std"]),
+                spread(one["accuracy_mean"], one["accuracy_std"], one["runs"]),
                 "" if averaged is None else f"{100 * averaged:.1f}",
                 "" if one["seconds_mean"] is None else f"{one['seconds_mean']:.0f}",
                 f"{one['bytes_up_mean'] / 1000:.0f}",
@@ -83,13 +83,13 @@ def cells(rows: Sequence[Row], only: Sequence[str] = ()) -> tuple[list[str], lis
     return header, body
 
 
-def spread(mean: float, std: float) -> str:
-    """Returns mean and standard deviation in per cent.
+def spread(mean: float, std: float, runs: int) -> str:
+    """Returns mean and standard deviation in per cent; of one run there is no deviation.
 
-    >>> spread(0.9123, 0.0104)
-    '91.2 ± 1.0'
+    >>> spread(0.9123, 0.0104, 5), spread(0.9123, 0.0, 1)
+    ('91.2 ± 1.0', '91.2')
     """
-    return f"{100 * mean:.1f} ± {100 * std:.1f}"
+    return f"{100 * mean:.1f} ± {100 * std:.1f}" if runs > 1 else f"{100 * mean:.1f}"
 
 
 def shown_key(dotted: str) -> str:
