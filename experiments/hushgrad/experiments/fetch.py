@@ -92,17 +92,22 @@ class Watcher:
         terms_bytes, terms_digest = connection.get_terms()
         terms = wire_terms.from_bytes(terms_bytes)
         connection.use_terms(terms_digest, terms.limits)
+        newest: transport.Published | None = None
         for _, news in connection.watch(None):
             if self._stopped.is_set():
                 return None
-            if isinstance(news, transport.Published) and news.version == terms.final_version:
-                final = news.model or connection.get_model(news.version, sha256=news.sha256)
-                averaged = connection.get_model(news.version, kind="averaged")
+            if isinstance(news, transport.Published):
+                newest = news
+            # An operator may end the run before its terms do.
+            if newest is not None and (isinstance(news, transport.Ended) or newest.version == terms.final_version):
+                final = newest.model or connection.get_model(newest.version, sha256=newest.sha256)
+                # A run that ends in its first half has no average but that of its last version alone.
+                averaged = connection.get_model(newest.version, kind="averaged") if newest.averaged_available else final
                 accepted, duplicate = self._counts()
                 return Outcome(
                     terms=terms,
                     terms_digest=terms_digest,
-                    version=news.version,
+                    version=newest.version,
                     final=np.frombuffer(final, "<f4"),
                     averaged=np.frombuffer(averaged, "<f4"),
                     updates_accepted=accepted,
