@@ -20,7 +20,7 @@ import pytest
 from hushgrad.client import ledger, overview, standing, store
 from hushgrad.client.errors import InputError
 from hushgrad.client.ledger import Ledger
-from hushgrad.client.page import listener
+from hushgrad.client.page import keeper, listener
 
 from tests.support import client_world
 from tests.support.client_world import DIGEST, payload
@@ -36,7 +36,7 @@ class Browser:
     def ask(
         self, path: str = "", *, host: str | None = None, method: str = "GET", absolute: str | None = None
     ) -> tuple[int, str, dict[str, str]]:
-        connection = http.client.HTTPConnection(self.parts.hostname or "", self.parts.port or 0, timeout=20)
+        connection = http.client.HTTPConnection(self.parts.hostname or "", self.parts.port or 0, timeout=60)
         connection.putrequest(method, absolute or self.path + path, skip_host=True)
         if host != "":
             connection.putheader("Host", host or self.parts.netloc)
@@ -250,6 +250,39 @@ def test_a_ledger_that_breaks_while_somebody_looks_is_refused(folder: Path) -> N
                 break
             threading.Event().wait(0.1)
         assert "Row 9 of this ledger does not fit" in words
+
+
+def test_a_large_ledger_is_shown_while_it_is_checked_and_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "SMALL_BYTES", 0)
+    go_on = threading.Event()
+    check = standing.check
+
+    def slowly(where: Path) -> standing.Checked:
+        assert go_on.wait(30)
+        return check(where)
+
+    monkeypatch.setattr(standing, "check", slowly)
+    with serving(folder) as browser:
+        words = browser.words()
+        assert "122 rows, the chain is being checked" in words
+        assert "not checked yet" in words
+        go_on.set()
+        for _ in range(100):
+            words = browser.words()
+            if "Chain holds: 122 rows checked" in words:
+                break
+            threading.Event().wait(0.1)
+        assert "Chain holds: 122 rows checked" in words
+        assert "not checked yet" not in words
+
+
+def test_rows_that_came_between_reading_and_checking_are_no_negative_number(folder: Path) -> None:
+    found = standing.read(folder, check=False)
+    answer = overview.status(found, now=0.0)
+    picture = keeper.Picture(found, answer, None, standing.Checked(found.rows + 3, b"3" * 32), 0.0, {})
+    told = keeper.told(picture, 0.0)
+    assert told is not None
+    assert (told["chain"]["checked"], told["chain"]["rows_checked"]) == (True, found.rows)
 
 
 def test_names_in_a_ledger_are_text_and_nothing_more(tmp_path: Path) -> None:

@@ -86,8 +86,7 @@ def after_enrolling(answer: Mapping[str, Any], *, has_ledger: bool) -> str:
 def status(answer: Mapping[str, Any]) -> str:
     """Returns the answer of `status`. What was promised or spent is rounded up, what is left is rounded down."""
     lifetime, committed, left = answer["lifetime"], answer["committed"], answer["left"]
-    fitting = answer["runs_like_the_last_that_fit"]
-    more = "" if fitting is None else f"; {figures.count(fitting, 'more run')} like the newest would fit"
+    more = fitting(answer["runs_like_the_last_that_fit"])
     second = " (had another ledger before: second budget)" if answer["accepted_new_budget"] else ""
     chain = "the chain holds" if answer["chain"]["checked"] else "not checked"
     whole = f"epsilon {lifetime['epsilon']!r} at delta {lifetime['delta']!r}"
@@ -151,6 +150,13 @@ def last_updates(last: Mapping[str, Any]) -> str:
         f"the reading rose by at most {figures.up(last['rise'])}, from {before} to {after}; these updates alone: "
         f"{_reading(last['alone'])}"
     )
+
+
+def fitting(number: int | None) -> str:
+    """Returns how many more runs like the newest would fit into what is left; nothing where there is no run."""
+    if number is None:
+        return ""
+    return f"; {figures.count(number, 'more run') if number else 'no further run'} like the newest would fit"
 
 
 def zeroed(number: int) -> str:

@@ -19,8 +19,9 @@ from hushgrad.client.outbox import Entry
 from hushgrad.client.rows import Row
 from hushgrad.client.standing import Checked, RunStanding, Standing
 
-SMALL_BYTES: Final = 4 * 2**20
-"""A ledger up to this size is checked before anything of it is shown; that takes a fraction of a second."""
+SMALL_BYTES: Final = 12 * 2**20
+"""A ledger up to this size is checked before anything of it is shown; that takes a fraction of a second. What SQLite
+keeps beside it while a client runs counts as well, and is up to 4 MiB."""
 
 CURVE_POINTS: Final = 24
 
@@ -240,7 +241,7 @@ def told(picture: Picture, now: float) -> dict[str, Any] | None:
     rows, checked = picture.standing.rows, picture.checked.rows if picture.checked else 0
     return {
         **picture.answer,
-        "chain": {**picture.answer["chain"], "checked": checked == rows, "rows_checked": checked},
+        "chain": {**picture.answer["chain"], "checked": checked >= rows, "rows_checked": min(checked, rows)},
         "runs": [
             {**shown, "pace": overview.run_pace(run, picture.standing, now)}
             for run, shown in zip(picture.standing.runs, picture.answer["runs"], strict=True)

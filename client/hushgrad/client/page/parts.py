@@ -56,7 +56,12 @@ def page(picture: Picture, answer: Mapping[str, Any] | None, shown: Shown, now: 
   <section class="card" aria-labelledby="ledger-title">
     <h2 id="ledger-title">The ledger, row by row</h2>
     <div id="live-rows" data-live>{rows_part.table(picture, shown)}</div>
-    {rows_part.pager(picture, shown)}
+    <nav class="pager" aria-label="Pages of the ledger">
+      <span id="live-pages" class="pages" data-live>{rows_part.pages(shown)}</span>
+      <form method="get" action="./#ledger-title"><label for="to">Up to row</label>
+      <input id="to" name="to" type="number" min="1" value="{shown.last}" required>
+      <button type="submit">Show</button></form>
+    </nav>
   </section>
 </main>
 <footer>
@@ -150,7 +155,7 @@ def _tiles(answer: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
         _tile(
             "Left for later runs",
             _pair(figures.down(left["epsilon"]), figures.down(left["delta"])),
-            f"{of}{_fitting(answer['runs_like_the_last_that_fit'])}",
+            f"{of}{texts.fitting(answer['runs_like_the_last_that_fit'])}",
         ),
     ]
     if run is not None:
@@ -186,10 +191,6 @@ def _tile(name: str, value: str, note: str) -> str:
 
 def _pair(epsilon: str, delta: str) -> str:
     return f"<small>&epsilon;</small>&nbsp;{epsilon} <small>at &delta;&nbsp;{delta}</small>"
-
-
-def _fitting(number: int | None) -> str:
-    return "" if number is None else f"; {figures.count(number, 'more run')} like the newest would fit"
 
 
 def _next(answer: Mapping[str, Any], run: Mapping[str, Any]) -> str:

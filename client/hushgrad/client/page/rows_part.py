@@ -141,9 +141,8 @@ def _chain_words(picture: Picture) -> str:
     )
 
 
-def pager(picture: Picture, shown: Shown) -> str:
+def pages(shown: Shown) -> str:
     """Returns the links to other pages of rows."""
-    count = picture.standing.rows if picture.standing else shown.last
     links = []
     if not shown.newest:
         links.append('<a href="./#ledger-title">Newest rows</a>')
@@ -151,7 +150,4 @@ def pager(picture: Picture, shown: Shown) -> str:
     if shown.first > 1:
         links.append(f'<a rel="next" href="?to={shown.first - 1}#ledger-title">Older</a>')
         links.append(f'<a href="?to={ROWS_SHOWN}#ledger-title">First rows</a>')
-    return f"""<nav class="pager" aria-label="Pages of the ledger">{" ".join(links)}
-      <form method="get" action="./#ledger-title"><label for="to">Up to row</label>
-      <input id="to" name="to" type="number" min="1" max="{max(1, count)}" value="{shown.last}" required>
-      <button type="submit">Show</button></form></nav>"""
+    return " ".join(links)
