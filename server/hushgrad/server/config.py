@@ -45,7 +45,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         heartbeat_seconds: how often an idle watch hears from the server.
         drain_seconds: how long calls in progress may take when the server stops.
         linger_seconds: after the end, how long to stay for those who have not fetched the last model; 0 for ever.
-        admin_listen: host:port on loopback for health, status and reflection; empty: off.
+        admin_listen: host:port on loopback for health, status, orders and reflection; empty: off.
         web_listen: host:port of the page, live events and metrics, for people and for Prometheus; empty: off. Needs the
             extra `web`. On loopback whoever is at the machine may look; elsewhere it takes [tls], and the
             certificate of an operator or observer.
