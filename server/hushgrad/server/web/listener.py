@@ -32,6 +32,7 @@ MOST_CONNECTIONS: Final = 96
 
 _HANDSHAKE_SECONDS: Final = 5.0
 _FIRST_REQUEST_SECONDS: Final = 2.0
+_UNHEARD_SECONDS: Final = 30.0
 _TAKE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 3.0
 
@@ -155,6 +156,9 @@ class Listener:
                 room.release()
                 await asyncio.sleep(0.1)
                 continue
+            # A telephone that left the network says nothing; its place is free again after this.
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(1000 * _UNHEARD_SECONDS))
             task = asyncio.create_task(self._take_in(server, connection, room.release))
             arriving.add(task)
             task.add_done_callback(arriving.discard)
