@@ -1,6 +1,7 @@
 """docs/monitoring.md lists every event that server and client log, read from the syntax trees."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -55,13 +56,19 @@ def calls_in(source: str) -> list[tuple[set[str], str, list[str]]]:
     return found
 
 
+@functools.cache
+def calls_of(side: str) -> list[tuple[Path, set[str], str, list[str]]]:
+    """Returns (file, names, level, keys) of every log call of a side."""
+    paths = sorted((ROOT / side / "hushgrad" / side).rglob("*.py"))
+    return [(path, *call) for path in paths for call in calls_in(path.read_text())]
+
+
 def logged(side: str) -> dict[str, set[str]]:
     """Returns the levels of every event of a side."""
     found: dict[str, set[str]] = {}
-    for path in sorted((ROOT / side / "hushgrad" / side).rglob("*.py")):
-        for names, level, _ in calls_in(path.read_text()):
-            for name in names:
-                found.setdefault(name, set()).add(level)
+    for _, names, level, _ in calls_of(side):
+        for name in names:
+            found.setdefault(name, set()).add(level)
     return found
 
 
@@ -80,10 +87,9 @@ def test_the_page_lists_every_event_and_no_other(side: str) -> None:
 
 @pytest.mark.parametrize("side", ["server", "client"])
 def test_no_event_has_a_key_for_what_is_private(side: str) -> None:
-    for path in sorted((ROOT / side / "hushgrad" / side).rglob("*.py")):
-        for names, _, keys in calls_in(path.read_text()):
-            private = [key for key in keys if PRIVATE.search(key) and key not in PUBLIC.get(path.name, ())]
-            assert not private, f"{path}: {names} logs {private}"
+    for path, names, _, keys in calls_of(side):
+        private = [key for key in keys if PRIVATE.search(key) and key not in PUBLIC.get(path.name, ())]
+        assert not private, f"{path}: {names} logs {private}"
 
 
 def test_a_name_that_is_chosen_or_computed_is_found() -> None:
