@@ -218,6 +218,7 @@ def test_a_changed_ledger_shows_the_row_and_no_number(folder: Path, statement: s
         assert f"Row {row} of this ledger does not fit" in words
         assert said in words
         assert "Do not make a new one in its place" in words
+        assert f'class="number row">{row + 1}<' in browser.text() or "cannot be shown" in browser.words()
         assert json.loads(browser.text("status.json"))["broken"]["row"] == row
         for number in ("Left for later runs", "odometer", "at δ", "0.4"):
             assert number not in words.replace("noise 3.99", "")

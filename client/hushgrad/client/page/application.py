@@ -36,6 +36,9 @@ _FILES: Final = {
     "page.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
+_BEHIND_A_BREAK: Final = 10
+"""Where the chain is broken, the page shows the break with so many rows behind it."""
+
 _NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -74,10 +77,11 @@ def application(kept: Keeper, secret: str, port: int) -> ASGIApp:
 
 
 def _rows(kept: Keeper, picture: keeper.Picture, to: int | None) -> rows_part.Shown:
-    count = picture.standing.rows if picture.standing else None
-    if count is None:
-        # Not even the number of rows could be told: show the beginning, or what was asked for.
-        count = to or rows_part.ROWS_SHOWN
+    broken = picture.broken.row if picture.broken else None
+    if to is None and broken is not None:
+        to = broken + _BEHIND_A_BREAK
+    # Where not even the number of rows could be told, what was asked for is tried.
+    count = picture.standing.rows if picture.standing else max(to or 0, rows_part.ROWS_SHOWN)
     last = count if to is None else max(1, min(to, count))
     first = max(1, last - rows_part.ROWS_SHOWN + 1)
     newest = picture.standing is not None and last >= count
