@@ -11,10 +11,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from hushgrad.server.counting import Counters, Histogram
-from hushgrad.server.overview import Overview, ParticipantPicture
+from hushgrad.server.overview import Overview, ParticipantPicture, Phase
 from hushgrad.server.records import Answer, State
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, exposition
 from prometheus_client.core import (
@@ -26,7 +26,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-PHASES: Final = ("gathering", "running", "paused", "ended")
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 MOST_EVALUATORS: Final = 16
 """So many evaluators' scores are shown, the latest ones: nothing else says how many there may be."""
 
