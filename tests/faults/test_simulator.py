@@ -136,6 +136,7 @@ FOUND = {
     18521: "the watermark forgot what it waited for as soon as the window had passed it, before a backup held it",
     11488: "a server restored to its beginning waited for participants with nothing left to train",
     14999: "the books called a client within reach that had been told to stop",
+    698: "an end right after a crash waited for the first of the updates that had to come again, not for all",
 }
 """Seeds that failed when they were first run, and what was wrong then."""
 
