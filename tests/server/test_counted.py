@@ -59,6 +59,7 @@ def test_what_was_done_is_what_is_counted(tmp_path: Path) -> None:
         assert one.submit(one.sender.sealed[1]).verdict.answer == common_pb2.ANSWER_DUPLICATE
         upload = one.updates.UploadUpdate(one.pieces(one.sender.seal(2), size=1000), timeout=10)
         assert upload.result.verdict.answer == common_pb2.ANSWER_ACCEPTED
+        assert sum(len(message.data) for message in two.model(2)) == 4 * TERMS.parameters
         damaged = two.request(two.sender.seal(2))
         damaged.crc32c ^= 1
         assert two.updates.SubmitUpdate(damaged, timeout=10).verdict.answer == common_pb2.ANSWER_BUSY
@@ -83,6 +84,7 @@ def test_what_was_done_is_what_is_counted(tmp_path: Path) -> None:
         assert value("hushgrad_updates_folded_total") == 4  # the fifth goes into a version that is not begun
         assert value("hushgrad_update_duration_seconds_count") == 6
         assert value("hushgrad_update_received_bytes_total") == 7 * 4 * TERMS.parameters
+        assert 4 * TERMS.parameters < value("hushgrad_model_sent_bytes_total") < 5 * TERMS.parameters
         assert value("hushgrad_versions_published_total") == value("hushgrad_newest_version") == 2
         assert value("hushgrad_checkpoint_duration_seconds_count") == 2
         assert value("hushgrad_store_commit_duration_seconds_count") > 0
