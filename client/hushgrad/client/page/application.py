@@ -36,7 +36,7 @@ _FILES: Final = {
     "page.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
-_BEHIND_A_BREAK: Final = 10
+_BEHIND_A_BREAK: Final = 3
 """Where the chain is broken, the page shows the break with so many rows behind it."""
 
 _NAMES: Final = ("127.0.0.1", "localhost", "[::1]")

@@ -45,7 +45,7 @@ def page(picture: Picture, answer: Mapping[str, Any] | None, shown: Shown, now: 
 <body>
 <header class="top">
   <p class="brand"><img src="icon.svg" alt="" width="22" height="22"> hushgrad
-    <span class="who">{escape(who)}&rsquo;s privacy ledger</span></p>
+    <span class="who">{f"{escape(who)}&rsquo;s privacy ledger" if who else "a privacy ledger"}</span></p>
   <p id="link" class="link" data-state="still"><span class="dot" aria-hidden="true"></span>
     <span id="link-text">As of loading</span></p>
 </header>
