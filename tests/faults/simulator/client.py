@@ -335,13 +335,13 @@ class Process:
         action = self._call[1]
         self._call = None
         verdict, participation, session, sequence, head, first, included_in = answer
-        self.knows_that_it_is_evicted |= participation.evicted
-        if participation.state == "active":  # the latest word counts: a restored server knows fewer orders
-            self.told_exit = participation.exit_round
         if verdict.answer == "BUSY":
             self.feed(events.ServerSeen(verdict.server))
             self.feed(events.CallFailed(self._backoff.next(verdict.retry_after_seconds)))
             return
+        self.knows_that_it_is_evicted |= participation.evicted
+        if participation.state == "active":  # the latest word counts: a restored server knows fewer orders
+            self.told_exit = participation.exit_round
         self._backoff.reset()
         kind = type(action)
         event: Event

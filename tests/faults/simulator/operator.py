@@ -62,6 +62,7 @@ class Operator:
     def restored(self) -> None:
         """The server was put back to a time that may be before some orders: what is meant to last is said again."""
         for number, give in self._lasting:
+            self._answers[number] = []
             self._world.after(1.0, self._try, number, give)
 
     def _give(self, give: Give) -> bytes:

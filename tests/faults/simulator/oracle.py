@@ -494,7 +494,9 @@ class Oracle:
             return "evicted before it sent again what a crash had lost"
         self._require(participant.ledger.holds(round_), f"{where}, and its bytes are gone ({disposition})")
         self._require(
-            (name, round_) in self._skipped_open or participant.is_out_of_reach(server.booted_at, self._final_at),
+            (name, round_) in self._skipped_open
+            or (self._ends_at_once and name in self._given_up)
+            or participant.is_out_of_reach(server.booted_at, self._final_at),
             f"{where}, and its client was in reach all the time ({disposition})",
         )
         return f"open at the end: {disposition}"
