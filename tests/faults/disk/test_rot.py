@@ -143,7 +143,7 @@ def test_a_flipped_bit_in_a_servers_database_is_refused_or_changes_nothing(kille
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_flipped_bit_in_any_byte_of_a_servers_database_is_refused_or_changes_nothing(
     killed: Drive, in_memory: Path
 ) -> None:
@@ -357,7 +357,7 @@ def test_a_flipped_bit_in_a_ledger_is_refused_or_changes_nothing(copied: Path) -
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_flipped_bit_in_any_byte_of_a_ledger_is_refused_or_changes_nothing(copied: Path, in_memory: Path) -> None:
     folded_ledger(copied)
     path, data = folded_ledger(Path(shutil.copytree(copied, in_memory / "run")))
