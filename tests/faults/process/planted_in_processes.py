@@ -58,8 +58,8 @@ BUGS = (
     Bug(
         "ACCEPTED before the receipt is durable",
         "server/hushgrad/server/host.py",
-        "        await asyncio.shield(committed)\n",
-        "",
+        "        await asyncio.shield(committed)\n        return outcome\n",
+        "        return outcome\n",
         (SYSCALLS, "server_whose_disk_fails"),
     ),
     Bug(
