@@ -5,6 +5,7 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from hushgrad.server.database import Database
 from hushgrad.server.errors import StoreError
 from hushgrad.server.folder import StateFolder
 from hushgrad.server.past import StoredVersion
-from hushgrad.server.records import Disposition, ParticipantRecord, Receipt, State
+from hushgrad.server.records import Answer, Disposition, ParticipantRecord, Receipt, State
 from hushgrad.wire import header as wire_header
 
 from tests.conformance import store_suite
-from tests.support.federations import make_terms
+from tests.support.federations import Owner, Sender, make_terms, senders_of
 
 TERMS = make_terms(parameters=3, final_version=5000, window=2)
 NAMES = ("a", "b")
@@ -197,3 +198,65 @@ def test_some_older_versions_stay_for_ever(tmp_path: Path) -> None:
         database.commit()
         assert [one.version for one in database.kept(-1, 1000)] == kept
         database.close()
+
+
+class InTransactions:
+    """The database as an owner's store: each write in a transaction of its own, none synced."""
+
+    def __init__(self, folder: StateFolder) -> None:
+        self._database = Database.open(folder)
+        self._database._connection.execute("PRAGMA synchronous = OFF")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def write(self, records: Any) -> None:
+        self._database.begin()
+        self._database.write(records)
+        self._database.commit()
+
+    def checkpoint(self, *args: Any) -> None:
+        self._database.begin()
+        self._database.checkpoint(*args)
+        self._database.commit()
+
+
+def test_what_is_sent_again_from_long_ago_is_answered_as_ever(tmp_path: Path) -> None:
+    """A duplicate, a conflict, a copied ledger: the answers rest on digests and heads, which packing keeps whole."""
+    terms = make_terms(parameters=3, participants=2, final_version=1000, window=2)
+    state = StateFolder(tmp_path / "state")
+    state.make()
+    database_module.create(state, terms, terms.to_bytes(), np.zeros(3, np.float32))
+    store: Any = InTransactions(state)
+    owner = Owner(terms, store)
+    one, other = senders = senders_of(terms)
+    owner.begin(senders)
+    for round_ in range(300):
+        for sender in senders:
+            assert owner.submit(sender, sender.seal(round_)).answer is Answer.ACCEPTED
+    assert rows_of(state, "past_receipts") == 2
+    for process in (owner, owner.restart()):
+        process.join(one)
+        old = process.submit(one, one.sealed[17])
+        assert (old.answer, old.first_answer, old.included_in) == (Answer.DUPLICATE, Answer.ACCEPTED, 18)
+        forged = Sender(one.name, terms, seed=1).seal(17)
+        assert process.submit(one, forged).answer is Answer.CONFLICT
+        # A copy of the ledger, made at row 100, that has gone on elsewhere: the server knows row 101 with another head.
+        copy = one.seal(300, ledger_sequence=101, ledger_previous_head=one.sealed[99].head)
+        found = process.submit(one, copy)
+        assert (found.answer, "row 101" in found.detail) == (Answer.CONFLICT, True)
+        # One that does not continue what the server knows of row 100, which is packed.
+        stray = one.seal(300, ledger_sequence=101, ledger_previous_head=bytes(32))
+        assert process.submit(one, stray).answer is Answer.CONFLICT
+        # A held round that is packed: known, and with another digest two ledgers exist.
+        assert process.federation.report(one.caller, [(17, "held", one.sealed[17].digest)]).answer is Answer.ACCEPTED
+        assert process.federation.report(one.caller, [(17, "held", bytes(32))]).answer is Answer.CONFLICT
+    joined = process.join(other)
+    assert (joined.sequence, joined.head) == (300, other.sealed[299].head)
+    # The model is what it is without any packing.
+    plain = Owner(terms)
+    plain.begin(senders)
+    for round_ in range(300):
+        for sender in senders:
+            plain.submit(sender, sender.sealed[round_])
+    assert store.model(300)[0] == plain.models[300].model
