@@ -164,7 +164,7 @@ def test_killed_twice_every_round_is_included_once_with_the_bytes_of_the_ledger(
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("last", [None, 60])
+@pytest.mark.parametrize("last", [None, pytest.param(60, marks=pytest.mark.faults)])
 def test_it_ends_well_when_an_operator_ends_the_run_early(tmp_path, last):
     make_state(tmp_path, TERMS)
     with ServerProcess(tmp_path) as server:

@@ -88,10 +88,10 @@ def test_a_pause_loses_nothing_and_changes_no_claim(tmp_path: Path) -> None:
     assert paused["global_version"] == ROUNDS
 
 
-@pytest.mark.e2e
+@pytest.mark.faults
 def test_an_end_reaches_every_process_and_changes_no_claim(tmp_path: Path) -> None:
     """Clients, evaluator and the demo itself end well; the claims are those that were fixed before round 0."""
-    ended = demo(tmp_path, "ended", lambda desk: _end(desk))
+    ended = demo(tmp_path, "ended", _end)
     assert 3 <= ended["global_version"] < ROUNDS
     assert {(claim["epsilon"], claim["delta"]) for claim in claims(ended).values()} == {(0.5, 1e-5)}
     assert max(len(rounds) for rounds in sealed_rounds(tmp_path / "ended").values()) <= ended["global_version"] + 2

@@ -204,6 +204,10 @@ def test_with_certificates_the_log_names_the_operator(root: Path) -> None:
             stranger.stub.Resume(admin_pb2.ResumeRequest(order=order()), timeout=10)
         assert failed.value.code() is grpc.StatusCode.PERMISSION_DENIED
         assert [act.who for act in desk.acts()] == ["carol"]
+        desk.stub.Resume(admin_pb2.ResumeRequest(order=order()), timeout=10)
+        page = desk.stub.GetAdministration(admin_pb2.GetAdministrationRequest(after_id=1, page_size=1), timeout=10)
+        assert ([act.id for act in page.acts], page.last_id) == ([2], 2)
+        assert page.acts[0].verb == admin_pb2.VERB_RESUME
 
 
 @pytest.mark.parametrize(
