@@ -14,6 +14,7 @@ from hushgrad.cli import entry
 from hushgrad.v1 import models_pb2
 
 from tests.support.federations import make_terms, senders_of
+from tests.support.pki import Pki
 from tests.support.servers import Client, ServerProcess, configure, make_state
 
 PARAMETERS = 40_000  # 160 kB in float32, 80 kB in float16: neither fits into an event of at most 64 KiB
@@ -162,3 +163,31 @@ def test_nobody_at_the_address_is_exit_code_4(capsys: pytest.CaptureFixture[str]
     code, _, err = run(capsys, "list", "127.0.0.1:1")
     assert code == 4
     assert "127.0.0.1:1" in err
+
+
+def test_with_certificates_whoever_may_receive_models_may_list_and_fetch_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "server"
+    root.mkdir()
+    make_state(root, make_terms(names=("client-1",)))
+    pki = Pki(root)
+    with open(root / "server.toml", "a") as file:
+        file.write(pki.table())
+    monkeypatch.chdir(tmp_path)
+    with ServerProcess(root) as process:
+        for role, code in (("watcher", 0), ("evaluator", 0), ("participant", 0), ("operator", 0), ("observer", 2)):
+            member = pki.member("client-1", role)
+            certificate, key = member.save(tmp_path, role)
+            options = [
+                "--tls-ca",
+                str(pki.folder / "ca.crt"),
+                "--tls-certificate",
+                str(certificate),
+                "--tls-key",
+                str(key),
+            ]
+            found, _, err = run(capsys, "get", process.address, "-o", f"{role}.safetensors", *options)
+            assert (found, "refuses" in err) == (code, code == 2), err
+            assert Path(f"{role}.safetensors").exists() == (code == 0)
+        assert run(capsys, "list", process.address)[0] == 4  # plain text is no answer to it

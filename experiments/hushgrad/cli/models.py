@@ -28,8 +28,8 @@ def _reached(command: Callable[..., Any]) -> Callable[..., Any]:
 def command() -> None:
     """List and fetch the models that a running server keeps.
 
-    With TLS: with the certificate of a participant, an evaluator or a watcher. Plain text is spoken to this machine
-    only.
+    With TLS: with the certificate of a participant, an evaluator, a watcher or an operator. Plain text is spoken to
+    this machine only.
     """
 
 

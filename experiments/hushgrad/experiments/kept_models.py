@@ -109,13 +109,9 @@ class Shelf:
 
     def newest(self) -> int:
         """Returns the newest version."""
+        nothing = models_pb2.ListModelsRequest(caller=self._caller(), after_version=2**63 - 1)
         with self._answers():
-            watch = self._models.WatchModels(models_pb2.WatchModelsRequest(caller=self._caller()), timeout=ASK_SECONDS)
-            for message in watch:
-                if message.HasField("published"):
-                    watch.cancel()
-                    return int(message.published.version)
-        raise UnreachableError(f"{self._address} is going away; try again")
+            return int(self._models.ListModels(nothing, timeout=ASK_SECONDS).server.newest_version)
 
     def get(self, version: int, *, averaged: bool, encoding: str, file: Path) -> dict[str, Any]:
         """Fetches a version into a new .safetensors file; returns what it holds, as plain values.

@@ -179,7 +179,7 @@ class Past:
         if version // _LOOK_EVERY != self._looked_at:
             self._looked_at = version // _LOOK_EVERY
             self._queue.extend(sorted(self._due(first_round).difference(self._queue)))
-        for _ in range(max(_BLOCKS_AT_ONCE, len(self._queue) // _LOOK_EVERY)):
+        for _ in range(max(_BLOCKS_AT_ONCE, len(self._queue) // (BLOCK // 2))):
             if not self._queue:
                 break
             name = self._queue.popleft()
