@@ -73,7 +73,7 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
             terms, digest = found
             if config.terms_digest is None:
                 commitment.check_federation(digest, book.runs(), transport.address)
-            make_update = _trainer(terms, digest, config, model, dataset)
+            make_update = _trainer(terms, config, model, dataset)
             committed = preparing.commit(book, terms, digest, config, model)
             preparing.declare(transport, committed, config)
             worker = runner.Runner(
@@ -81,7 +81,7 @@ def run(config: ClientConfig, *, accept_large_delta: bool) -> dict[str, Any]:
                 ledger=book,
                 committed=committed,
                 terms=terms,
-                make_update=make_update,
+                make_update=_counting(make_update, zeroed.Count(Path(config.state), digest.hex())),
                 facts=preparing.facts(terms, config),
             )
             stopping.call(worker.stop)
@@ -312,23 +312,40 @@ def _model(config: ModelConfig, dataset: Dataset) -> Model:
     return model
 
 
-def _trainer(
-    terms: Terms, digest: bytes, config: ClientConfig, model: Model, dataset: Dataset
-) -> Callable[[npt.NDArray[np.float64], int, Any], npt.NDArray[np.int32]]:
+MakeUpdate = Callable[[npt.NDArray[np.float64], int, Any], npt.NDArray[np.int32]]
+"""What trains one round: from the local model, the round and its random stream to an update."""
+
+
+def _trainer(terms: Terms, config: ClientConfig, model: Model, dataset: Dataset) -> MakeUpdate:
     """Checks the terms, builds all tables, and returns what trains one round. Draws nothing."""
     from hushgrad.client import dpsgd
 
     commitment.check_terms(terms, config, model)
     trainer = dpsgd.Trainer(model, dataset)
     recipe = preparing.recipes(trainer, terms, config)
-    count = zeroed.Count(Path(config.state), digest.hex())
 
-    def make_update(parameters: npt.NDArray[np.float64], round_: int, stream: Any) -> npt.NDArray[np.int32]:
-        update = trainer.round(parameters, recipe(round_), stream)
-        count.write(trainer.zeroed)
+    class Training:
+        """Trains one round, and knows how many records counted as zero."""
+
+        def __call__(self, parameters: npt.NDArray[np.float64], round_: int, stream: Any) -> npt.NDArray[np.int32]:
+            return trainer.round(parameters, recipe(round_), stream)
+
+        @property
+        def zeroed(self) -> int:
+            return trainer.zeroed
+
+    return Training()
+
+
+def _counting(make_update: MakeUpdate, count: zeroed.Count) -> MakeUpdate:
+    """Returns what trains one round and then notes, for the owner alone, how many records counted as zero."""
+
+    def counted(parameters: npt.NDArray[np.float64], round_: int, stream: Any) -> npt.NDArray[np.int32]:
+        update = make_update(parameters, round_, stream)
+        count.write(getattr(make_update, "zeroed", 0))
         return update
 
-    return make_update
+    return counted
 
 
 class _Stopping:
