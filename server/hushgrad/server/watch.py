@@ -159,7 +159,8 @@ class Publisher:
                 model = await self.half(models_pb2.MODEL_KIND_PUBLISHED)
                 if model is None or model.version != self._version:
                     continue
-                self._half_event = self._encoded(published=self._described(model))
+                # All who waited come by here: the first one encodes it for the others.
+                self._half_event = self._half_event or self._encoded(published=self._described(model))
             return self._half_event, self._version
         return self._event, self._version
 
