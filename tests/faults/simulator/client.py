@@ -339,8 +339,10 @@ class Process:
             self.feed(events.ServerSeen(verdict.server))
             self.feed(events.CallFailed(self._backoff.next(verdict.retry_after_seconds)))
             return
-        self.knows_that_it_is_evicted |= participation.evicted
-        if participation.state == "active":  # the latest word counts: a restored server knows fewer orders
+        # The latest word counts: a restored server knows fewer orders.
+        if participation.state != "unspecified":
+            self.knows_that_it_is_evicted = participation.evicted
+        if participation.state == "active":
             self.told_exit = participation.exit_round
         self._backoff.reset()
         kind = type(action)

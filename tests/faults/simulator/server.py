@@ -141,9 +141,12 @@ class Server:
         """Loses the disk and begins again from a backup, in a new epoch."""
         if not self.is_up or self.federation.has_ended or self.oracle.frozen_version >= self.oracle.final_version:
             return
-        backups = [image for image in self.backups if self.terms.start_timeout_seconds or _has_version(image)]
+        may_begin_anew = self.terms.start_timeout_seconds and not self.world.plan.orders
+        backups = [image for image in self.backups if may_begin_anew or _has_version(image)]
         if not backups:
-            return  # from the very beginning, all would have to start again, and some may be gone for good
+            # From the very beginning all would have to start again, and some may be gone for good, or were evicted and
+            # have no name yet that could be evicted again.
+            return
         image = self.world.chance.choice(backups)
         epoch = self.store.epoch + 1
         self.crash(seconds)
