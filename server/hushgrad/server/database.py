@@ -436,6 +436,12 @@ class Database:
         with self._reading():
             yield from heapq.merge(found, self._past.receipts(), key=lambda one: (one.participant, one.round))
 
+    def updates_included(self) -> int:
+        """Returns how many updates the published versions hold."""
+        (in_rows,) = self._one("SELECT COUNT(*) FROM receipts WHERE included_in IS NOT NULL")
+        with self._reading():
+            return int(in_rows) + sum(accepted for accepted, _, _ in self._past.totals().values())
+
     def versions(self) -> list[StoredVersion]:
         """Returns all published versions in order."""
         by_version = {
