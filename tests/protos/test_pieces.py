@@ -57,7 +57,7 @@ def test_what_is_not_a_plain_chunk_is_left_to_the_library() -> None:
 
 
 def test_damaged_messages_are_read_as_the_library_reads_them() -> None:
-    # 3,000 messages, each with one byte changed or cut off: both readers agree on what it says, or that it says nothing.
+    # 3,000 messages, each with one byte changed or cut off: both readers agree on what it says, or that it says none.
     generator = random.Random(5)
     message = library(300, bytes(range(100)), 12345)
     for _ in range(3000):
