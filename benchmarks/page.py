@@ -92,6 +92,9 @@ def machine_line(bench: dict[str, Any], peers: dict[str, Any]) -> Iterable[str]:
             f"Python {found['python']}, grpcio {found['grpcio']}, numpy {found['numpy']}; load before it "
             f"{found['load_before']}."
         )
+    for found in (bench, peers):
+        if "note" in found:
+            yield f"- {found['note']}"
 
 
 def rounds_table(bench: dict[str, Any], _peers: dict[str, Any]) -> Iterable[str]:
