@@ -196,6 +196,9 @@ def _ordered(plan: Plan, chance: random.Random, length: float) -> Plan:
         case 2:
             last = plan.terms.final_version - chance.randint(1, 15)
             orders.append(Fault("end", length * chance.random() / 2, "operator", value=float(last)))
+    if gone and any(fault.kind == "restore" for fault in plan.faults):
+        # A restored server may wait for who has gone since: with one more evicted the others are no majority.
+        starts, orders = dict(plan.starts), [order for order in orders if order.kind != "evict"]
     return dataclasses.replace(plan, starts=starts, orders=tuple(sorted(orders, key=lambda order: order.at)))
 
 
