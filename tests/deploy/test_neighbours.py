@@ -182,7 +182,7 @@ def test_everybody_is_upgraded_in_the_middle_of_a_run(now: Programs, before: Pro
     # There is no way back: what the newer program wrote, the older one leaves alone, and says so.
     (database,) = (tmp_path / "fed").rglob("server.sqlite")
     stored = database.read_bytes()
-    with pytest.raises(AssertionError, match="schema 2"):
+    with pytest.raises(AssertionError, match="schema 3"):
         before.call("hushgrad.server", "export", "again", "--config", "fed/server.toml", folder=tmp_path)
     assert database.read_bytes() == stored
     with pytest.raises(AssertionError, match=r"layout|schema|version"):

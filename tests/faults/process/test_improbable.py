@@ -43,10 +43,11 @@ def test_a_client_with_broken_noise_is_refused_and_stops_and_the_others_go_on(tm
         for name in processes.names[1:]:
             assert processes.processes[name].wait(timeout=60) == 0
         processes.kill("server", signal.SIGTERM)
-    # Three rounds are spent for ever at the client, and INVALID for ever at the server; all else is in the model.
+    # Three rounds are spent for ever at the client, and INVALID for ever at the server; all else is in the model. The
+    # delay permits one round before the last one's answer, so a fourth may be sealed, and even sent, by then.
     with sqlite3.connect(root / broken / "ledger.sqlite") as connection:
         spent = connection.execute("SELECT COUNT(*) FROM ledger WHERE kind = 'update'").fetchone()
-    assert spent == (3,)
+    assert spent in ((3,), (4,))
     crowd.command(root, "client", "ledger", "verify", "--config", f"{broken}.toml")
     crowd.command(root, "server", "export", "--config", "server.toml", "out")
     receipts = json.loads((root / "out" / "receipts.json").read_text())
@@ -54,6 +55,6 @@ def test_a_client_with_broken_noise_is_refused_and_stops_and_the_others_go_on(tm
         name: [receipt["disposition"] for receipt in receipts if receipt["participant"] == name]
         for name in processes.names
     }
-    assert fates[broken].count("INVALID") == 3
+    assert 3 <= fates[broken].count("INVALID") <= spent[0]
     assert "INCLUDED" not in fates[broken]
     assert all(fates[name] == ["INCLUDED"] * 6 for name in processes.names[1:])
